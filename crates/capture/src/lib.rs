@@ -1,0 +1,102 @@
+//! The boundary to the backends: install a plan, yield records, count losses, remove it.
+//!
+//! Small and symmetric: no method that only one backend can honour. A backend
+//! prints nothing, chooses no function and knows no Go structure beyond the plan.
+
+use probe::Plan;
+use std::time::Duration;
+use thiserror::Error;
+
+/// Which processes an installation covers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// These processes (thread group ids) only.
+    Pids(Vec<u32>),
+    /// Every process that runs the file, now or later.
+    EveryProcess,
+}
+
+/// What to install and where.
+#[derive(Clone, Debug)]
+pub struct Request<'a> {
+    /// The plan.
+    pub plan: &'a Plan,
+    /// A path that opens the image's inode from here: the file, `/proc/PID/exe` or a
+    /// path below `/proc/PID/root`.
+    pub path: std::path::PathBuf,
+    /// Which processes.
+    pub scope: Scope,
+    /// Ring size in bytes; rounded to what the backend needs.
+    pub ring_bytes: usize,
+}
+
+/// Counters since the installation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Records that reached a ring.
+    pub produced: u64,
+    /// Records that did not, whatever the cause: ring full, scratch busy, hits the kernel skipped.
+    pub lost: u64,
+    /// Hits of processes outside the scope, dropped without a record.
+    pub foreign: u64,
+}
+
+/// Why a backend cannot do its work here.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// A kernel feature is missing.
+    #[error("{feature} needs {needs}; this system has {have}")]
+    Unsupported {
+        /// The feature.
+        feature: &'static str,
+        /// Minimum, e.g. `Linux 6.6`.
+        needs: String,
+        /// What is there, and how it was probed.
+        have: String,
+    },
+    /// The kernel said no.
+    #[error("no permission to {what}: {hint}")]
+    Permission {
+        /// What was refused.
+        what: String,
+        /// What to do about it.
+        hint: String,
+    },
+    /// The process went away.
+    #[error("process {0} exited")]
+    ProcessGone(u32),
+    /// A site cannot be probed.
+    #[error("failed to probe 0x{offset:x} in the file: {reason}")]
+    Site {
+        /// File offset of the site.
+        offset: u64,
+        /// Why.
+        reason: String,
+    },
+    /// Anything else, with its cause.
+    #[error("failed to {what}")]
+    Failed {
+        /// What was tried.
+        what: String,
+        /// The cause.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+/// An installed plan.
+pub trait Capture {
+    /// Name for the summary: `uprobe` or `trampoline`.
+    fn backend(&self) -> &'static str;
+
+    /// Waits up to `timeout` for records and hands each one's wire form to `sink`, in an
+    /// order that is right for every goroutine. Returns the number handed over.
+    fn poll(&mut self, timeout: Duration, sink: &mut dyn FnMut(&[u8])) -> Result<usize, Error>;
+
+    /// Counters so far.
+    fn counters(&self) -> Result<Counters, Error>;
+
+    /// Removes everything from the targets. Records already produced stay readable with
+    /// [`Capture::poll`]. Idempotent.
+    fn detach(&mut self) -> Result<(), Error>;
+}

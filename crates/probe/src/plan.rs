@@ -1,0 +1,157 @@
+//! The plan: all that a backend installs and all that a reader needs to give records
+//! their meaning. Belongs to an image, not to a process.
+
+use crate::value::ValueSpec;
+use address::{FileOffset, Svma};
+use serde::{Deserialize, Serialize};
+use wire::{GSource, Op, SiteConfig, SiteKind};
+
+/// Which executable a plan is for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageId {
+    /// Go build id (`.note.go.buildid`), or the GNU one in hex; empty when the file has neither.
+    pub build_id: String,
+    /// Path the image was opened by; for messages and for `report` to find it again.
+    pub path: String,
+    /// Go version as the binary states it, e.g. `go1.27.3`.
+    pub go_version: String,
+}
+
+/// Offsets (bytes) that the code at a hit needs to know whose hit it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuntimeLayout {
+    /// `g.goid`.
+    pub g_goid: u32,
+    /// `g.stack.hi`.
+    pub g_stack_hi: u32,
+    /// `g.m`.
+    pub g_m: u32,
+    /// `m.g0`.
+    pub m_g0: u32,
+    /// `m.curg`.
+    pub m_curg: u32,
+    /// Offset of g from the thread pointer (fs base); negative on amd64.
+    pub tls_g: i64,
+}
+
+/// A runtime function every plan watches, because it tells how calls ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Witness {
+    /// `runtime.gopanic`: the goroutine in the header starts to panic.
+    /// Fields: 0 type word, 1 data word, 2 sixteen bytes at data (fault or nil
+    /// when unreadable), 3 the bytes of a string whose header lies at data.
+    Panic,
+    /// `runtime.recovery`, on g0. Fields: 0 goid, 1 stack.hi, 2 SP of the recovering frame:
+    /// every call with depth > stack.hi - SP is gone, by the panic.
+    Recovery,
+    /// `runtime.Goexit`: the goroutine in the header runs its deferred calls and dies.
+    Goexit,
+    /// `runtime.fatalpanic`: the goroutine in the header ends the process by a panic.
+    FatalPanic,
+    /// `runtime.gdestroy` (1.22+) or `runtime.goexit0`, on g0. Field: 0 goid of the dead.
+    GoroutineDeath,
+}
+
+/// One function of the plan.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlannedFunction {
+    /// Symbol name as pclntab has it (`main.(*T).Method`, `main.Map[go.shape.int]`).
+    pub name: String,
+    /// Source file of its first line, empty when unknown.
+    pub file: String,
+    /// First line, 0 when unknown.
+    pub line: u32,
+    /// First instruction.
+    pub entry: Svma,
+    /// Size in bytes.
+    pub size: u64,
+    /// Whether calls of it are reported (a function may be here only as a witness).
+    pub traced: bool,
+    /// Set when it is one of the watched runtime functions.
+    pub witness: Option<Witness>,
+    /// Values at entry; they consume the payload fields of an entry record in order.
+    /// For a witness the witness fields come first.
+    pub args: Vec<ValueSpec>,
+    /// Values at a return; likewise.
+    pub results: Vec<ValueSpec>,
+}
+
+/// A fetch program: a range of [`Plan::ops`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// First op.
+    pub start: u32,
+    /// Number of ops, 0 for none.
+    pub len: u16,
+}
+
+/// One place to watch. Its index in [`Plan::sites`] is its id: cookie and `Record::site`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Site {
+    /// Index into [`Plan::functions`].
+    pub function: u32,
+    /// Where in the function.
+    pub kind: SiteKind,
+    /// Address in the image.
+    pub address: Svma,
+    /// Place in the file.
+    pub file_offset: FileOffset,
+    /// SP at the function's first instruction minus SP here, bytes.
+    pub sp_delta: i32,
+    /// Where g is here.
+    pub g_source: GSource,
+    /// What to read.
+    pub program: Program,
+}
+
+impl Site {
+    /// The entry of the site table.
+    pub fn config(&self) -> SiteConfig {
+        SiteConfig {
+            kind: self.kind,
+            g_source: self.g_source,
+            program_start: self.program.start,
+            program_len: self.program.len,
+            sp_delta: self.sp_delta,
+        }
+    }
+}
+
+/// Why a function that matched is not traced.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusalReason(pub String);
+
+/// A function that matched and is not traced.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// Symbol name.
+    pub function: String,
+    /// Why, in words a person can act on.
+    pub reason: RefusalReason,
+}
+
+/// All that is installed and all that is needed to read the records.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The executable it is for.
+    pub image: ImageId,
+    /// Offsets for the code at a hit.
+    pub runtime: RuntimeLayout,
+    /// Functions, traced ones and witnesses.
+    pub functions: Vec<PlannedFunction>,
+    /// Sites, grouped by function.
+    pub sites: Vec<Site>,
+    /// Ops of all fetch programs.
+    pub ops: Vec<Op>,
+    /// What matched and is not traced.
+    pub refused: Vec<Refusal>,
+}
+
+impl Plan {
+    /// The function a site belongs to; `None` for ids no plan of ours gave out.
+    pub fn function_of(&self, site: u32) -> Option<(&Site, &PlannedFunction)> {
+        let site = self.sites.get(site as usize)?;
+        Some((site, self.functions.get(site.function as usize)?))
+    }
+}

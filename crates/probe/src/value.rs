@@ -1,0 +1,178 @@
+//! Values: what a fetch program's fields mean, and the decoded form.
+
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use wire::{Field, FieldStatus, Fields};
+
+/// How the fields of one value are read. Each kind consumes a fixed number of fields.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ValueKind {
+    /// 1 field.
+    Bool,
+    /// 1 field of `size` bytes, two's complement.
+    Int {
+        /// Bytes: 1, 2, 4 or 8.
+        size: u8,
+    },
+    /// 1 field of `size` bytes.
+    Uint {
+        /// Bytes: 1, 2, 4 or 8.
+        size: u8,
+    },
+    /// 1 field of `size` bytes, IEEE 754.
+    Float {
+        /// Bytes: 4 or 8.
+        size: u8,
+    },
+    /// 1 field: the bytes, `original` = the length.
+    String,
+    /// 1 field: fixed-size text of a go-ftrace rule (`cN`), shown up to its first NUL.
+    Text,
+    /// 1 field: the address.
+    Pointer,
+    /// 3 fields: data address, len, cap.
+    Slice,
+    /// 2 fields: type word (of an iface: the itab's type, nil-checked), data word.
+    Interface,
+    /// 0 fields: cannot be captured, with the reason.
+    Unavailable(String),
+}
+
+impl ValueKind {
+    /// Payload fields this kind consumes.
+    pub fn fields(&self) -> usize {
+        match self {
+            Self::Unavailable(_) => 0,
+            Self::Slice => 3,
+            Self::Interface => 2,
+            _ => 1,
+        }
+    }
+}
+
+/// One argument or result in a plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ValueSpec {
+    /// Name as in the source (`~r0` for an unnamed result), or the rule's name.
+    pub name: Arc<str>,
+    /// Go type as DWARF spells it, or the rule's type.
+    pub type_name: Arc<str>,
+    /// How its fields are read.
+    pub kind: ValueKind,
+}
+
+/// A decoded value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// A boolean.
+    Bool(bool),
+    /// A signed integer.
+    Int(i64),
+    /// An unsigned integer.
+    Uint(u64),
+    /// A floating-point number.
+    Float(f64),
+    /// Bytes of a string; `len` is the length in the target.
+    String {
+        /// What was captured.
+        bytes: Vec<u8>,
+        /// Length in the target; larger than `bytes.len()` when cut.
+        len: u64,
+    },
+    /// An address; 0 is nil.
+    Pointer(u64),
+    /// A slice header.
+    Slice {
+        /// Address of the first element; 0 is nil.
+        data: u64,
+        /// Length in elements.
+        len: i64,
+        /// Capacity in elements.
+        cap: i64,
+    },
+    /// A nil interface.
+    NilInterface,
+    /// A non-nil interface.
+    Interface {
+        /// Address of the dynamic type's descriptor (avma).
+        type_word: u64,
+        /// The data word: the value itself for direct interfaces, else its address.
+        data: u64,
+    },
+    /// Not captured, with the reason.
+    Unavailable(String),
+}
+
+/// Why a field has no data, as the person reads it.
+fn failure(status: FieldStatus) -> Value {
+    Value::Unavailable(
+        match status {
+            FieldStatus::Fault => "memory not readable",
+            FieldStatus::Nil => "nil pointer on the way",
+            FieldStatus::NoRoom => "record full",
+            FieldStatus::Ok => "malformed record",
+        }
+        .to_owned(),
+    )
+}
+
+fn sign_extend(word: u64, size: u8) -> i64 {
+    let unused = 64 - 8 * u32::from(size.clamp(1, 8));
+    ((word << unused) as i64) >> unused
+}
+
+/// Decodes the values of `specs` from the fields of `fields`, in order.
+///
+/// Always gives one value per spec: what is missing or malformed is
+/// [`Value::Unavailable`].
+pub fn decode(specs: &[ValueSpec], fields: &mut Fields<'_>) -> Vec<Value> {
+    specs.iter().map(|spec| decode_one(&spec.kind, fields)).collect()
+}
+
+fn decode_one(kind: &ValueKind, fields: &mut Fields<'_>) -> Value {
+    if let ValueKind::Unavailable(reason) = kind {
+        return Value::Unavailable(reason.clone());
+    }
+    let taken: Vec<Field<'_>> = fields.by_ref().take(kind.fields()).collect();
+    let Some(first) = taken.first().filter(|_| taken.len() == kind.fields()) else {
+        return failure(FieldStatus::NoRoom);
+    };
+    if *kind == ValueKind::Interface && first.status == FieldStatus::Nil {
+        return Value::NilInterface;
+    }
+    if let Some(bad) = taken.iter().find(|field| field.status != FieldStatus::Ok) {
+        return failure(bad.status);
+    }
+    let word = |i: usize| taken[i].as_u64();
+    let decoded = match kind {
+        ValueKind::Bool => word(0).map(|w| Value::Bool(w & 0xff != 0)),
+        ValueKind::Int { size } => word(0).map(|w| Value::Int(sign_extend(w, *size))),
+        ValueKind::Uint { .. } => word(0).map(Value::Uint),
+        ValueKind::Float { size: 4 } => {
+            word(0).map(|w| Value::Float(f64::from(f32::from_bits(w as u32))))
+        }
+        ValueKind::Float { .. } => word(0).map(|w| Value::Float(f64::from_bits(w))),
+        ValueKind::String => {
+            Some(Value::String { bytes: first.data.to_vec(), len: u64::from(first.original) })
+        }
+        ValueKind::Text => {
+            let end = first.data.iter().position(|&b| b == 0).unwrap_or(first.data.len());
+            Some(Value::String { bytes: first.data[..end].to_vec(), len: end as u64 })
+        }
+        ValueKind::Pointer => word(0).map(Value::Pointer),
+        ValueKind::Slice => match (word(0), word(1), word(2)) {
+            (Some(data), Some(len), Some(cap)) => {
+                Some(Value::Slice { data, len: len as i64, cap: cap as i64 })
+            }
+            _ => None,
+        },
+        ValueKind::Interface => match (word(0), word(1)) {
+            (Some(0), Some(_)) => Some(Value::NilInterface),
+            (Some(type_word), Some(data)) => Some(Value::Interface { type_word, data }),
+            _ => None,
+        },
+        ValueKind::Unavailable(reason) => Some(Value::Unavailable(reason.clone())),
+    };
+    decoded.unwrap_or_else(|| failure(FieldStatus::Ok))
+}

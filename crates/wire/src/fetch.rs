@@ -1,0 +1,157 @@
+//! Fetch programs: the op encoding, and the fields they emit.
+//!
+//! A program runs at a hit over the registers, memory and one accumulator pair
+//! (`acc`, `aux`). It emits fields. A load that fails faults the *current field*: the
+//! field is emitted as [`FieldStatus::Fault`] when the program reaches its emit op, and the
+//! next field starts clean. So every program emits the same number of fields,
+//! whatever the target's memory holds, until the payload is full
+//! ([`FieldStatus::NoRoom`] for a field that did not fit, if its header does).
+//!
+//! The semantics live in `probe::interpret` (the oracle); BPF interprets the same
+//! program and the trampoline backend compiles it.
+
+use serde::{Deserialize, Serialize};
+
+/// Ops in one program at the most; the BPF loop bound.
+pub const MAX_PROGRAM_OPS: usize = 128;
+
+/// Bytes of data one field may carry at the most.
+pub const MAX_FIELD_DATA: usize = 1024;
+
+/// Bytes of a field before its data: `status u8, zero u8, len u16, original u32`.
+pub const FIELD_HEADER: usize = 8;
+
+/// What an op does. `imm` and `a` are its operands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum OpCode {
+    /// acc = register `a`: 0-15 in hardware order (rax rcx rdx rbx rsp rbp rsi rdi r8..r15);
+    /// rsp is SP at the site.
+    Reg = 1,
+    /// acc = SP at the function's first instruction + imm (stack arguments: imm >= 8).
+    StackSlot = 2,
+    /// acc = address of the current g.
+    CurrentG = 3,
+    /// acc = acc + imm (imm is signed, wraps).
+    Add = 4,
+    /// acc = the 8-byte word at acc.
+    Deref = 5,
+    /// aux = acc.
+    SetAux = 6,
+    /// acc = aux.
+    GetAux = 7,
+    /// Starts the next field: fault cleared, acc = aux = 0. Implied at the program's
+    /// start and after each emit.
+    Reset = 8,
+    /// Emits the low `a` bytes (1, 2, 4 or 8) of acc.
+    EmitAcc = 9,
+    /// Emits `imm` bytes (at most MAX_FIELD_DATA) read from address acc.
+    EmitBytes = 10,
+    /// Emits min(aux, imm) bytes read from address acc; `original` = aux saturated to u32.
+    /// aux == 0 emits an empty field without reading; aux negative as i64 faults.
+    EmitString = 11,
+    /// Faults the current field with [`FieldStatus::Nil`] when acc is 0.
+    NilCheck = 12,
+}
+
+/// One op, 16 bytes: `code u8, a u8, zero u16, zero u32, imm i64`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Op {
+    /// What it does.
+    pub code: OpCode,
+    /// Register number or width.
+    pub a: u8,
+    /// Immediate operand.
+    pub imm: i64,
+}
+
+impl Op {
+    /// Size on the wire, bytes.
+    pub const SIZE: usize = 16;
+
+    /// An op with both operands.
+    pub const fn new(code: OpCode, a: u8, imm: i64) -> Self {
+        Self { code, a, imm }
+    }
+
+    /// The wire form.
+    pub fn to_bytes(self) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        bytes[0] = self.code as u8;
+        bytes[1] = self.a;
+        bytes[8..16].copy_from_slice(&self.imm.to_le_bytes());
+        bytes
+    }
+}
+
+/// How the capture of one field went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum FieldStatus {
+    /// The data is what the target held.
+    Ok = 0,
+    /// A load failed: the address is not readable (or the length was negative).
+    Fault = 1,
+    /// A pointer on the way was nil.
+    Nil = 2,
+    /// The record was full.
+    NoRoom = 3,
+}
+
+/// One field of a payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field<'a> {
+    /// How the capture went; data is empty unless `Ok`.
+    pub status: FieldStatus,
+    /// Length the value has in the target (strings); equals `data.len()` otherwise.
+    pub original: u32,
+    /// The captured bytes.
+    pub data: &'a [u8],
+}
+
+impl Field<'_> {
+    /// The data as a little-endian number of at most 8 bytes.
+    pub fn as_u64(&self) -> Option<u64> {
+        if self.status != FieldStatus::Ok || self.data.is_empty() || self.data.len() > 8 {
+            return None;
+        }
+        let mut word = [0; 8];
+        word[..self.data.len()].copy_from_slice(self.data);
+        Some(u64::from_le_bytes(word))
+    }
+}
+
+/// Iterates the fields of a payload; stops at the first malformed one.
+#[derive(Clone, Debug)]
+pub struct Fields<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Fields<'a> {
+    /// Fields of `payload`.
+    pub fn new(payload: &'a [u8]) -> Self {
+        Self { rest: payload }
+    }
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = Field<'a>;
+
+    fn next(&mut self) -> Option<Field<'a>> {
+        let header: &[u8; FIELD_HEADER] = self.rest.first_chunk()?;
+        let status = match header[0] {
+            0 => FieldStatus::Ok,
+            1 => FieldStatus::Fault,
+            2 => FieldStatus::Nil,
+            3 => FieldStatus::NoRoom,
+            _ => return None,
+        };
+        let len = usize::from(u16::from_le_bytes([header[2], header[3]]));
+        let original = u32::from_le_bytes([header[4], header[5], header[6], header[7]]);
+        let data = self.rest.get(FIELD_HEADER..FIELD_HEADER + len)?;
+        let next = (FIELD_HEADER + len.next_multiple_of(8)).min(self.rest.len());
+        self.rest = &self.rest[next..];
+        Some(Field { status, original, data })
+    }
+}

@@ -1,0 +1,18 @@
+//! What crosses the boundary between the code that runs at a hit and the code that
+//! reads: the record, the site table and the fetch-program encoding.
+//!
+//! Shared by the BPF program (`capture-uprobe`, through `bpf/wire.h`), the
+//! in-process trampolines and every reader, live or from a recorded file. Both
+//! sides are size-tested against each other. A hostile target can influence every
+//! byte of a record: [`Record::parse`] validates lengths and callers validate ids.
+#![forbid(unsafe_code)]
+
+mod fetch;
+mod record;
+mod site;
+
+pub use fetch::{
+    FIELD_HEADER, Field, FieldStatus, Fields, MAX_FIELD_DATA, MAX_PROGRAM_OPS, Op, OpCode,
+};
+pub use record::{HEADER_SIZE, MAX_PAYLOAD, Record, RecordError, RecordFlags, RecordKind};
+pub use site::{GSource, SiteConfig, SiteKind};
