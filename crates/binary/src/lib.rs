@@ -3,8 +3,20 @@
 //! panics on it or allocates by a size it states.
 #![forbid(unsafe_code)]
 
+mod build_info;
+mod detect;
 mod error;
+mod executable;
+mod function;
 mod image;
+mod module_data;
+mod symbol;
 
+pub use build_info::{BuildInfo, GoVersion, Module};
+pub use detect::BuildMode;
 pub use error::Error;
+pub use executable::Executable;
+pub use function::{Frame, Function, FunctionTable, InlinedCall, flag};
 pub use image::{Image, Section, Segment};
+pub use module_data::ModuleData;
+pub use symbol::{Symbol, SymbolTable};
