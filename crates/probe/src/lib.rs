@@ -2,6 +2,7 @@
 //! refusals. Facts in, [`Plan`] out; no kernel, no process.
 #![forbid(unsafe_code)]
 
+pub mod interpret;
 pub mod plan;
 pub mod value;
 

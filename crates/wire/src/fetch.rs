@@ -7,6 +7,23 @@
 //! whatever the target's memory holds, until the payload is full
 //! ([`FieldStatus::NoRoom`] for a field that did not fit, if its header does).
 //!
+//! The rules, all of them:
+//! - At the start, after each emit and at [`OpCode::Reset`]: acc = aux = 0 and the field's
+//!   status is `Ok`.
+//! - The first failure of a field decides its status (`Fault` or `Nil`). Until the emit, loads
+//!   are skipped and nil checks do nothing; what acc and aux hold is no longer observable.
+//! - Arithmetic wraps at 64 bits. No address is treated specially: a low, kernel or
+//!   non-canonical one faults because reading it fails. A read is whole or fails.
+//! - A field on the wire is its 8-byte header and, padded with zeros to a multiple of 8, its
+//!   data. A field that is not `Ok` has `len` = `original` = 0 and no data. `original` of
+//!   an `Ok` field equals `len`, except for strings (see [`OpCode::EmitString`]).
+//! - An emit op, in this order: (1) fewer than 8 bytes left of
+//!   [`MAX_PAYLOAD`](crate::MAX_PAYLOAD): the program ends; (2) the status is not
+//!   `Ok`: the header alone; (3) header and padded data do not fit: a `NoRoom`
+//!   header, and the program ends; (4) the data is read; if that fails, a `Fault` header
+//!   alone. An empty field reads nothing.
+//! - Only the first [`MAX_PROGRAM_OPS`] ops run. An unknown op code ends the program.
+//!
 //! The semantics live in `probe::interpret` (the oracle); BPF interprets the same
 //! program and the trampoline backend compiles it.
 
@@ -27,7 +44,7 @@ pub const FIELD_HEADER: usize = 8;
 #[repr(u8)]
 pub enum OpCode {
     /// acc = register `a`: 0-15 in hardware order (rax rcx rdx rbx rsp rbp rsi rdi r8..r15);
-    /// rsp is SP at the site.
+    /// rsp is SP at the site. Only the low 4 bits of `a` count.
     Reg = 1,
     /// acc = SP at the function's first instruction + imm (stack arguments: imm >= 8).
     StackSlot = 2,
@@ -35,7 +52,7 @@ pub enum OpCode {
     CurrentG = 3,
     /// acc = acc + imm (imm is signed, wraps).
     Add = 4,
-    /// acc = the 8-byte word at acc.
+    /// acc = the 8-byte word at acc; faults the field when it cannot be read.
     Deref = 5,
     /// aux = acc.
     SetAux = 6,
@@ -44,14 +61,15 @@ pub enum OpCode {
     /// Starts the next field: fault cleared, acc = aux = 0. Implied at the program's
     /// start and after each emit.
     Reset = 8,
-    /// Emits the low `a` bytes (1, 2, 4 or 8) of acc.
+    /// Emits the low `a` bytes (1, 2, 4 or 8; any other `a` is 8) of acc.
     EmitAcc = 9,
-    /// Emits `imm` bytes (at most MAX_FIELD_DATA) read from address acc.
+    /// Emits `imm` bytes (clamped to 0..=MAX_FIELD_DATA) read from address acc.
     EmitBytes = 10,
-    /// Emits min(aux, imm) bytes read from address acc; `original` = aux saturated to u32.
-    /// aux == 0 emits an empty field without reading; aux negative as i64 faults.
+    /// Emits min(aux, imm) bytes read from address acc, imm clamped to 0..=MAX_FIELD_DATA;
+    /// `original` = aux saturated to u32. aux == 0 emits an empty field without reading; aux
+    /// negative as i64 faults.
     EmitString = 11,
-    /// Faults the current field with [`FieldStatus::Nil`] when acc is 0.
+    /// Sets the field's status to [`FieldStatus::Nil`] when acc is 0 and the status is `Ok`.
     NilCheck = 12,
 }
 

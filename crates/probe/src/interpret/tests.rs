@@ -1,0 +1,264 @@
+use super::*;
+use address::MemoryError;
+use proptest::prelude::*;
+use wire::Fields;
+
+/// One readable range of memory.
+struct Image {
+    base: u64,
+    bytes: Vec<u8>,
+}
+
+impl ReadMemory for Image {
+    fn read_memory(&self, address: Avma, buf: &mut [u8]) -> Result<(), MemoryError> {
+        let error = MemoryError(address);
+        let start = address.0.checked_sub(self.base).ok_or(error)?;
+        let start = usize::try_from(start).map_err(|_| error)?;
+        let end = start.checked_add(buf.len()).ok_or(error)?;
+        buf.copy_from_slice(self.bytes.get(start..end).ok_or(error)?);
+        Ok(())
+    }
+}
+
+const BASE: u64 = 0xc000_0000_0000;
+
+/// Words BASE+0x40, 5, 0, -1, and from 0x20 text; 0x60 bytes in all.
+fn image() -> Image {
+    let mut bytes = Vec::new();
+    for word in [BASE + 0x40, 5, 0, u64::MAX] {
+        bytes.extend_from_slice(&word.to_le_bytes());
+    }
+    bytes.extend_from_slice(b"the quick brown fox jumped over hello, world; and then some mor.");
+    Image { base: BASE, bytes }
+}
+
+fn registers() -> Registers {
+    let mut gpr = [0; 16];
+    for (number, register) in gpr.iter_mut().enumerate() {
+        *register = 0x1122_3344_5566_7700 + number as u64;
+    }
+    gpr[1] = BASE;
+    Registers { gpr, sp_first: BASE + 0x18 }
+}
+
+fn op(code: OpCode, a: u8, imm: i64) -> Op {
+    Op::new(code, a, imm)
+}
+
+/// Fields as text: `ok original hex`, or the status.
+fn run(ops: &[Op]) -> Vec<String> {
+    let payload = interpret(ops, &registers(), 0x6000, &image());
+    assert_eq!(payload.len() % 8, 0);
+    Fields::new(&payload)
+        .map(|field| match field.status {
+            FieldStatus::Ok => {
+                let hex: String = field.data.iter().map(|byte| format!("{byte:02x}")).collect();
+                format!("ok {} {hex}", field.original)
+            }
+            other => format!("{other:?}"),
+        })
+        .collect()
+}
+
+use OpCode::{
+    Add, CurrentG, Deref, EmitAcc, EmitBytes, EmitString, GetAux, NilCheck, Reg, Reset, SetAux,
+    StackSlot,
+};
+
+#[test]
+fn registers_emit_their_low_bytes() {
+    let ops = [
+        op(Reg, 15, 0),
+        op(EmitAcc, 8, 0),
+        op(Reg, 15, 0),
+        op(EmitAcc, 4, 0),
+        op(Reg, 15, 0),
+        op(EmitAcc, 2, 0),
+        op(Reg, 15, 0),
+        op(EmitAcc, 1, 0),
+        op(Reg, 0x1f, 0),
+        op(EmitAcc, 3, 0),
+    ];
+    assert_eq!(
+        run(&ops),
+        ["ok 8 0f77665544332211", "ok 4 0f776655", "ok 2 0f77", "ok 1 0f", "ok 8 0f77665544332211"]
+    );
+}
+
+#[test]
+fn stack_slots_and_g_are_addresses() {
+    let ops = [
+        op(StackSlot, 0, -0x10),
+        op(Deref, 0, 0),
+        op(EmitAcc, 1, 0),
+        op(CurrentG, 0, 0),
+        op(EmitAcc, 2, 0),
+    ];
+    assert_eq!(run(&ops), ["ok 1 05", "ok 2 0060"]);
+}
+
+#[test]
+fn add_wraps_in_both_directions() {
+    let ops = [
+        op(Add, 0, -1),
+        op(EmitAcc, 8, 0),
+        op(Add, 0, i64::MIN),
+        op(Add, 0, i64::MIN),
+        op(EmitAcc, 1, 0),
+    ];
+    assert_eq!(run(&ops), ["ok 8 ffffffffffffffff", "ok 1 00"]);
+}
+
+#[test]
+fn a_field_starts_with_zeros() {
+    let ops = [
+        op(Reg, 3, 0),
+        op(SetAux, 0, 0),
+        op(Reset, 0, 0),
+        op(EmitAcc, 1, 0),
+        op(Reg, 3, 0),
+        op(SetAux, 0, 0),
+        op(EmitAcc, 1, 0),
+        op(GetAux, 0, 0),
+        op(EmitAcc, 1, 0),
+        op(Reg, 3, 0),
+        op(SetAux, 0, 0),
+        op(Add, 0, 9),
+        op(GetAux, 0, 0),
+        op(EmitAcc, 1, 0),
+    ];
+    assert_eq!(run(&ops), ["ok 1 00", "ok 1 03", "ok 1 00", "ok 1 03"]);
+}
+
+#[test]
+fn bytes_are_read_whole_or_fault() {
+    let ops = |imm| [op(Reg, 1, 0), op(Add, 0, 0x20), op(EmitBytes, 0, imm)];
+    assert_eq!(run(&ops(3)), ["ok 3 746865"]);
+    assert_eq!(run(&ops(0)), ["ok 0 "]);
+    assert_eq!(run(&ops(-1)), ["ok 0 "]);
+    assert_eq!(run(&ops(0x40))[0].len(), "ok 64 ".len() + 0x80);
+    assert_eq!(run(&ops(0x41)), ["Fault"]);
+    assert_eq!(run(&ops(i64::MAX)), ["Fault"]);
+}
+
+#[test]
+fn the_padding_is_zero() {
+    let ops = [op(Reg, 1, 0), op(Add, 0, 0x20), op(EmitBytes, 0, 3)];
+    let payload = interpret(&ops, &registers(), 0, &image());
+    assert_eq!(payload, b"\x00\x00\x03\x00\x03\x00\x00\x00the\0\0\0\0\0");
+}
+
+/// A string whose header is two words at `BASE + at` and `BASE + len_at`.
+fn string(at: i64, len_at: i64, max: i64) -> Vec<Op> {
+    let load = |at| [op(Reg, 1, 0), op(Add, 0, at), op(Deref, 0, 0)];
+    let mut ops = load(len_at).to_vec();
+    ops.push(op(SetAux, 0, 0));
+    ops.extend(load(at));
+    ops.push(op(EmitString, 0, max));
+    ops
+}
+
+#[test]
+fn strings_are_cut_and_say_how_long_they_are() {
+    assert_eq!(run(&string(0, 8, 64)), ["ok 5 68656c6c6f"]);
+    assert_eq!(run(&string(0, 8, 2)), ["ok 5 6865"]);
+    assert_eq!(run(&string(0, 8, -1)), ["ok 5 "]);
+    assert_eq!(run(&string(0, 16, 64)), ["ok 0 "], "length 0");
+    assert_eq!(run(&string(16, 16, 64)), ["ok 0 "], "length 0 and a nil pointer read nothing");
+    assert_eq!(run(&string(16, 8, 64)), ["Fault"], "nil pointer");
+    assert_eq!(run(&string(0, 24, 64)), ["Fault"], "negative length");
+    let huge = [op(Reg, 3, 0), op(SetAux, 0, 0), op(Reg, 1, 0), op(EmitString, 0, 4)];
+    assert_eq!(run(&huge), ["ok 4294967295 40000000"]);
+}
+
+#[test]
+fn the_first_failure_decides_and_the_next_field_is_clean() {
+    let ops = [
+        op(Deref, 0, 0),
+        op(NilCheck, 0, 0),
+        op(EmitAcc, 8, 0),
+        op(NilCheck, 0, 0),
+        op(Deref, 0, 0),
+        op(EmitString, 0, 8),
+        op(NilCheck, 0, 0),
+        op(EmitBytes, 0, 8),
+        op(Reg, 1, 0),
+        op(NilCheck, 0, 0),
+        op(Add, 0, 8),
+        op(Deref, 0, 0),
+        op(EmitAcc, 1, 0),
+        op(Deref, 0, 0),
+        op(Reset, 0, 0),
+        op(EmitAcc, 1, 0),
+    ];
+    assert_eq!(run(&ops), ["Fault", "Nil", "Nil", "ok 1 05", "ok 1 00"]);
+}
+
+#[test]
+fn a_full_payload_ends_the_program() {
+    let zeros = Image { base: 0, bytes: vec![0; 4096] };
+    let fields = |ops: &[Op]| -> Vec<(FieldStatus, usize)> {
+        let payload = interpret(ops, &Registers::default(), 0, &zeros);
+        Fields::new(&payload).map(|field| (field.status, field.data.len())).collect()
+    };
+    let ok = FieldStatus::Ok;
+    // 3 * (8 + 1024) + 8 + 976 = 4080: 16 bytes are left.
+    let mut ops = vec![op(EmitBytes, 0, 1024); 3];
+    ops.push(op(EmitBytes, 0, 976));
+    let most = [(ok, 1024), (ok, 1024), (ok, 1024), (ok, 976)];
+    let with = |last: &[(FieldStatus, usize)]| [&most[..], last].concat();
+    let run = |last: &[Op]| fields(&[&ops[..], last].concat());
+    assert_eq!(run(&[op(EmitBytes, 0, 9), op(EmitAcc, 1, 0)]), with(&[(FieldStatus::NoRoom, 0)]));
+    assert_eq!(run(&[op(EmitAcc, 1, 0), op(EmitAcc, 1, 0)]), with(&[(ok, 1)]));
+    let failed = [op(NilCheck, 0, 0), op(EmitBytes, 0, 1024), op(EmitAcc, 1, 0)];
+    assert_eq!(run(&failed), with(&[(FieldStatus::Nil, 0), (FieldStatus::NoRoom, 0)]));
+}
+
+#[test]
+fn only_so_many_ops_run() {
+    let ops = vec![op(EmitAcc, 8, 0); MAX_PROGRAM_OPS + 1];
+    let payload = interpret(&ops, &Registers::default(), 0, &image());
+    assert_eq!(Fields::new(&payload).count(), MAX_PROGRAM_OPS);
+}
+
+fn any_op() -> impl Strategy<Value = Op> {
+    let code = prop::sample::select(vec![
+        Reg, StackSlot, CurrentG, Add, Deref, SetAux, GetAux, Reset, EmitAcc, EmitBytes,
+        EmitString, NilCheck,
+    ]);
+    let imm = prop_oneof![4 => -64i64..64, 2 => 0i64..1100, 1 => any::<i64>()];
+    (code, any::<u8>(), imm).prop_map(|(code, a, imm)| op(code, a, imm))
+}
+
+fn is_emit(op: &&Op) -> bool {
+    matches!(op.code, EmitAcc | EmitBytes | EmitString)
+}
+
+proptest! {
+    /// Whatever the program and the memory: the payload parses to its last byte, with one
+    /// field an emit op, or fewer only because the payload is full.
+    #[test]
+    fn the_payload_always_parses(
+        ops in prop::collection::vec(any_op(), 0..200),
+        bytes in prop::collection::vec(any::<u8>(), 0..4096),
+        gpr in prop::array::uniform16(prop_oneof![0u64..5000, any::<u64>()]),
+        sp_first in 0u64..5000,
+        g in any::<u64>(),
+    ) {
+        let memory = Image { base: 64, bytes };
+        let payload = interpret(&ops, &Registers { gpr, sp_first }, g, &memory);
+        prop_assert!(payload.len() <= MAX_PAYLOAD);
+        let fields: Vec<_> = Fields::new(&payload).collect();
+        let parsed: usize =
+            fields.iter().map(|field| FIELD_HEADER + field.data.len().next_multiple_of(8)).sum();
+        prop_assert_eq!(parsed, payload.len());
+        let emits = ops.iter().take(MAX_PROGRAM_OPS).filter(is_emit).count();
+        let ended = fields.last().is_some_and(|field| field.status == FieldStatus::NoRoom)
+            || payload.len() + FIELD_HEADER > MAX_PAYLOAD;
+        prop_assert!(fields.len() == emits || (ended && fields.len() < emits));
+        for field in &fields {
+            prop_assert!(field.status == FieldStatus::Ok || field.data.is_empty());
+            prop_assert!(field.original as usize >= field.data.len());
+        }
+    }
+}
