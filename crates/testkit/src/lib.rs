@@ -1,1 +1,26 @@
-//! testkit
+//! What tests are built from: Go toolchains, fixture programs compiled on demand, a harness
+//! around the `gospect` binary, and golden files.
+//!
+//! Hand in a fixture name, a [`Toolchain`] and a [`Mode`]; get the path of a binary that is
+//! compiled once and cached. Nothing here skips: a toolchain that is not there is a failure
+//! that says what to run. For tests only, so failures are panics with the whole story.
+
+mod big;
+mod error;
+mod fixture;
+mod golden;
+mod gospect;
+mod mode;
+mod normalise;
+mod running;
+mod toolchain;
+
+pub use big::big_binary;
+pub use error::Error;
+pub use fixture::{Fixture, cache_dir, source_root};
+pub use golden::assert_golden;
+pub use gospect::{Gospect, Output};
+pub use mode::{Mode, Recipe};
+pub use normalise::Mask;
+pub use running::Running;
+pub use toolchain::{REQUIRED, Toolchain, newest, oldest, selected, toolchain, toolchains};
