@@ -3,6 +3,9 @@
 #![forbid(unsafe_code)]
 
 pub mod interpret;
+pub mod nearest;
+pub mod package;
+pub mod pattern;
 pub mod plan;
 pub mod value;
 
