@@ -1,1 +1,23 @@
-//! capture-uprobe
+//! The uprobe backend: one BPF program on every site of a plan, through
+//! `uprobe.multi` links (Linux 6.6 and newer) or a perf event per site (5.17 and newer).
+//!
+//! Hand in a [`capture::Request`] and [`Options`]; get records in the form `wire`
+//! describes. A hit costs the target about a microsecond where the kernel emulates the
+//! probed instruction, 13-16 microseconds where it single-steps it. Nothing is
+//! written into the target except the breakpoints the kernel manages, and it takes
+//! them out when the tracer goes away, however it goes.
+//!
+//! Not offered: return probes of the kernel, which break programs that move their stacks.
+
+mod attach;
+mod error;
+mod install;
+mod kernel;
+mod object;
+mod options;
+mod ring;
+
+pub use attach::SkippedSite;
+pub use install::UprobeCapture;
+pub use kernel::KernelVersion;
+pub use options::Options;

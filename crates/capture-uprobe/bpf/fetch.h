@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The interpreter of fetch programs. Its oracle is the Rust crate `probe`
+ * (interpret.rs). All state lives in a map value: on the stack the verifier
+ * would follow every path through it.
+ */
+#pragma once
+
+#include "wire.h"
+
+#include <bpf/bpf_helpers.h>
+
+struct scratch {
+	__u32 claimed;
+	/* Bytes of payload so far: a multiple of 8. */
+	__u32 used;
+	__u64 acc;
+	__u64 aux;
+	__u64 g;
+	__u64 sp_first;
+	__u64 gpr[16];
+	__u32 next_op;
+	__u32 end_op;
+	/* A field_status; what the current field will be emitted as. */
+	__u32 failure;
+	__u32 pad;
+	struct header header;
+	__u8 payload[MAX_PAYLOAD + MAX_FIELD_DATA];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct op);
+} ops SEC(".maps");
+
+enum {
+	CONTINUE = 0,
+	STOP = 1,
+};
+
+static __always_inline void fetch_reset(struct scratch *s)
+{
+	s->acc = 0;
+	s->aux = 0;
+	s->failure = FIELD_OK;
+}
+
+static __always_inline void fetch_start(struct scratch *s, const struct pt_regs *regs,
+					const struct site_config *site, __u64 g, __u64 sp_first)
+{
+	s->used = 0;
+	s->g = g;
+	s->sp_first = sp_first;
+	s->next_op = site->program_start;
+	s->end_op = site->program_start + site->program_len;
+	/* Hardware order: what the ops number registers by. */
+	s->gpr[0] = regs->ax;
+	s->gpr[1] = regs->cx;
+	s->gpr[2] = regs->dx;
+	s->gpr[3] = regs->bx;
+	s->gpr[4] = regs->sp;
+	s->gpr[5] = regs->bp;
+	s->gpr[6] = regs->si;
+	s->gpr[7] = regs->di;
+	s->gpr[8] = regs->r8;
+	s->gpr[9] = regs->r9;
+	s->gpr[10] = regs->r10;
+	s->gpr[11] = regs->r11;
+	s->gpr[12] = regs->r12;
+	s->gpr[13] = regs->r13;
+	s->gpr[14] = regs->r14;
+	s->gpr[15] = regs->r15;
+	fetch_reset(s);
+}
+
+static __always_inline void put_field(struct scratch *s, __u32 used, __u8 status, __u16 len,
+				      __u32 original)
+{
+	struct field *f = (struct field *)&s->payload[used];
+
+	f->status = status;
+	f->zero = 0;
+	f->len = len;
+	f->original = original;
+	s->used = used + FIELD_HEADER + ((len + 7u) & ~7u);
+}
+
+/* Emits `len` bytes, of memory at acc or of acc itself, and starts the next field. */
+static __always_inline int emit(struct scratch *s, __u64 len, __u32 original, int from_memory)
+{
+	__u32 used = s->used;
+	__u32 failure = s->failure;
+	__u64 acc = s->acc;
+	__u64 status = FIELD_OK;
+
+	fetch_reset(s);
+	if (used > MAX_PAYLOAD - FIELD_HEADER)
+		return STOP;
+	if (failure) {
+		put_field(s, used, failure, 0, 0);
+		return CONTINUE;
+	}
+	if (len > MAX_FIELD_DATA)
+		len = MAX_FIELD_DATA;
+	if (((len + 7) & ~7ull) > MAX_PAYLOAD - FIELD_HEADER - used) {
+		put_field(s, used, FIELD_NO_ROOM, 0, 0);
+		return STOP;
+	}
+	if (from_memory) {
+		/* The padding after the data is zero. */
+		*(__u64 *)&s->payload[used + FIELD_HEADER + (len & (MAX_FIELD_DATA - 8))] = 0;
+		if (len && bpf_probe_read_user(&s->payload[used + FIELD_HEADER], len, (void *)acc))
+			status = FIELD_FAULT;
+	} else {
+		if (len < 8)
+			acc &= (1ull << (len * 8)) - 1;
+		*(__u64 *)&s->payload[used + FIELD_HEADER] = acc;
+	}
+	if (status)
+		put_field(s, used, status, 0, 0);
+	else
+		put_field(s, used, FIELD_OK, len, original);
+	return CONTINUE;
+}
+
+static __always_inline __u64 clamp_len(__s64 imm)
+{
+	if (imm < 0)
+		return 0;
+	return imm > MAX_FIELD_DATA ? MAX_FIELD_DATA : imm;
+}
+
+static __always_inline int emit_string(struct scratch *s, __s64 max)
+{
+	__u64 len = clamp_len(max), aux = s->aux;
+	__u32 original = aux > 0xffffffff ? 0xffffffff : aux;
+
+	if ((__s64)aux < 0 && !s->failure)
+		s->failure = FIELD_FAULT;
+	return emit(s, aux < len ? aux : len, original, 1);
+}
+
+static __always_inline void deref(struct scratch *s)
+{
+	__u64 word;
+
+	if (s->failure)
+		return;
+	if (bpf_probe_read_user(&word, sizeof(word), (void *)s->acc))
+		s->failure = FIELD_FAULT;
+	else
+		s->acc = word;
+}
+
+static __always_inline int fetch_op(struct scratch *s, const struct op *op)
+{
+	__u64 len;
+
+	switch (op->code) {
+	case OP_REG:
+		s->acc = s->gpr[op->a & 15];
+		break;
+	case OP_STACK_SLOT:
+		s->acc = s->sp_first + op->imm;
+		break;
+	case OP_CURRENT_G:
+		s->acc = s->g;
+		break;
+	case OP_ADD:
+		s->acc += op->imm;
+		break;
+	case OP_DEREF:
+		deref(s);
+		break;
+	case OP_SET_AUX:
+		s->aux = s->acc;
+		break;
+	case OP_GET_AUX:
+		s->acc = s->aux;
+		break;
+	case OP_RESET:
+		fetch_reset(s);
+		break;
+	case OP_EMIT_ACC:
+		len = op->a == 1 || op->a == 2 || op->a == 4 ? op->a : 8;
+		return emit(s, len, len, 0);
+	case OP_EMIT_BYTES:
+		len = clamp_len(op->imm);
+		return emit(s, len, len, 1);
+	case OP_EMIT_STRING:
+		return emit_string(s, op->imm);
+	case OP_NIL_CHECK:
+		if (!s->acc && !s->failure)
+			s->failure = FIELD_NIL;
+		break;
+	default:
+		return STOP;
+	}
+	return CONTINUE;
+}
+
+struct fetch_context {
+	struct scratch *s;
+};
+
+static long fetch_step(__u32 i, void *data)
+{
+	struct scratch *s = ((struct fetch_context *)data)->s;
+	__u32 at = s->next_op;
+	struct op *op;
+
+	if (at >= s->end_op)
+		return STOP;
+	op = bpf_map_lookup_elem(&ops, &at);
+	if (!op)
+		return STOP;
+	s->next_op = at + 1;
+	return fetch_op(s, op);
+}
+
+static __always_inline void fetch_run(struct scratch *s, int bounded_loop)
+{
+	struct fetch_context context = { s };
+
+	if (!bounded_loop) {
+		bpf_loop(MAX_PROGRAM_OPS, fetch_step, &context, 0);
+		return;
+	}
+	for (int i = 0; i < MAX_PROGRAM_OPS; i++)
+		if (fetch_step(i, &context))
+			return;
+}

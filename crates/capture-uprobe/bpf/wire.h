@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What crosses the boundary to the reader: mirrors the Rust crate `wire`. The
+ * `layout` test compares sizes and offsets of both sides through BTF.
+ */
+#pragma once
+
+#include "types.h"
+
+#define MAX_PROGRAM_OPS 128
+#define MAX_FIELD_DATA 1024
+#define FIELD_HEADER 8
+#define HEADER_SIZE 64
+#define MAX_PAYLOAD 4096
+
+enum record_kind {
+	KIND_HIT = 1,
+	KIND_EXEC = 2,
+	KIND_PROCESS_EXIT = 3,
+};
+
+enum record_flags {
+	FLAG_SYSTEM_STACK = 1 << 0,
+	FLAG_NO_G = 1 << 1,
+	FLAG_NO_CALLER = 1 << 2,
+};
+
+/* A record's header; the payload follows. */
+struct header {
+	__u64 ts_ns;
+	__u64 goid;
+	__u64 stack;
+	__u64 depth;
+	__u64 caller;
+	__u32 site;
+	__u32 pid;
+	__u32 tid;
+	__u32 lost;
+	__u16 cpu;
+	__u16 flags;
+	__u8 kind;
+	__u8 zero;
+	__u16 payload_len;
+};
+
+enum site_kind {
+	SITE_ENTRY = 0,
+};
+
+enum g_source {
+	G_R14 = 0,
+	G_TLS = 1,
+};
+
+struct site_config {
+	__u8 kind;
+	__u8 g_source;
+	__u16 program_len;
+	__u32 program_start;
+	__s32 sp_delta;
+	__u32 zero;
+};
+
+enum op_code {
+	OP_REG = 1,
+	OP_STACK_SLOT = 2,
+	OP_CURRENT_G = 3,
+	OP_ADD = 4,
+	OP_DEREF = 5,
+	OP_SET_AUX = 6,
+	OP_GET_AUX = 7,
+	OP_RESET = 8,
+	OP_EMIT_ACC = 9,
+	OP_EMIT_BYTES = 10,
+	OP_EMIT_STRING = 11,
+	OP_NIL_CHECK = 12,
+};
+
+struct op {
+	__u8 code;
+	__u8 a;
+	__u16 zero16;
+	__u32 zero32;
+	__s64 imm;
+};
+
+enum field_status {
+	FIELD_OK = 0,
+	FIELD_FAULT = 1,
+	FIELD_NIL = 2,
+	FIELD_NO_ROOM = 3,
+};
+
+struct field {
+	__u8 status;
+	__u8 zero;
+	__u16 len;
+	__u32 original;
+};
+
+/* Set before the program is loaded: the verifier treats the values as constants. */
+struct config {
+	__u32 g_goid;
+	__u32 g_stack_hi;
+	__u32 g_m;
+	__u32 m_g0;
+	__u32 m_curg;
+	/* No check of the process; it is noted at its first hit. */
+	__u8 every_process;
+	/* The interpreter runs in a bounded loop instead of bpf_loop. */
+	__u8 bounded_loop;
+	__u16 zero;
+	__s64 tls_g;
+	/* Pid namespace of the reader, 0 for the initial one. */
+	__u64 pidns_dev;
+	__u64 pidns_ino;
+	/* Bytes waiting in the ring from which on the reader is woken. */
+	__u64 wake_bytes;
+};
+
+/* One per CPU. Programs of one CPU can preempt one another: updated atomically. */
+struct counters {
+	__u64 produced;
+	__u64 lost;
+	__u64 foreign;
+};

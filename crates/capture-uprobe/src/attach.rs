@@ -1,0 +1,177 @@
+//! Putting the program on the sites: whole sets by multi links, or one perf event each.
+
+use crate::error::{from_libbpf, os_error};
+use capture::Error;
+use libbpf_rs::{Link, ProgramMut, UprobeMultiOpts, UprobeOpts};
+use probe::{Plan, Site};
+use std::collections::BTreeSet;
+use std::path::Path;
+use wire::SiteKind;
+
+/// Sites that may turn out unprobeable before the cause must be another.
+const MAX_BAD_SITES: usize = 32;
+
+/// Perf links at the most: each takes about 0.1 s to remove, whatever one does.
+pub(crate) const MAX_PERF_SITES: usize = 1_000;
+
+/// A site the kernel refused, or one of the same function as such a site.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SkippedSite {
+    /// Index into [`Plan::sites`].
+    pub site: u32,
+    /// Index into [`Plan::functions`]; none of its sites is watched.
+    pub function: u32,
+    /// What the kernel said.
+    pub reason: String,
+}
+
+/// What to attach to.
+pub(crate) struct Target<'a> {
+    pub(crate) program: &'a ProgramMut<'a>,
+    pub(crate) path: &'a Path,
+    /// Filter by process, -1 for none.
+    pub(crate) pid: i32,
+    pub(crate) multi: bool,
+}
+
+/// Links by when they have to go.
+#[derive(Debug, Default)]
+pub(crate) struct Links {
+    /// Entries of traced functions: last on, first off, so that no call lacks its end.
+    pub(crate) entries: Vec<Link>,
+    /// Returns, tail jumps, sites within functions, and witnesses.
+    pub(crate) others: Vec<Link>,
+}
+
+/// Attaches every site of `plan` that the kernel takes. Functions with a refused site are left
+/// out whole.
+pub(crate) fn attach_plan(
+    target: &Target<'_>,
+    plan: &Plan,
+) -> Result<(Links, Vec<SkippedSite>), Error> {
+    let mut skipped: Vec<SkippedSite> = Vec::new();
+    loop {
+        let out: BTreeSet<u32> = skipped.iter().map(|s| s.function).collect();
+        let mut refused = Vec::new();
+        let mut links = Links::default();
+        let (entries, others) = sites_by_order(plan, &out);
+        attach_set(target, plan, &others, &mut links.others, &mut refused)?;
+        attach_set(target, plan, &entries, &mut links.entries, &mut refused)?;
+        if refused.is_empty() {
+            return Ok((links, skipped));
+        }
+        drop(links);
+        skipped.extend(whole_functions(plan, &refused));
+    }
+}
+
+fn sites_by_order(plan: &Plan, out: &BTreeSet<u32>) -> (Vec<u32>, Vec<u32>) {
+    let entry_of_traced = |site: &Site| {
+        let function = plan.functions.get(site.function as usize);
+        site.kind == SiteKind::Entry && function.is_none_or(|f| f.witness.is_none())
+    };
+    let ids = 0..u32::try_from(plan.sites.len()).unwrap_or(u32::MAX);
+    ids.zip(&plan.sites)
+        .filter(|(_, site)| !out.contains(&site.function))
+        .map(|(id, site)| (id, entry_of_traced(site)))
+        .fold((Vec::new(), Vec::new()), |(mut entries, mut others), (id, entry)| {
+            if entry {
+                entries.push(id)
+            } else {
+                others.push(id)
+            }
+            (entries, others)
+        })
+}
+
+/// The refused sites and all others of their functions.
+fn whole_functions(plan: &Plan, refused: &[(u32, String)]) -> Vec<SkippedSite> {
+    let mut skipped = Vec::new();
+    for (id, site) in plan.sites.iter().enumerate() {
+        let of_function = refused.iter().find(|(bad, _)| {
+            plan.sites.get(*bad as usize).is_some_and(|b| b.function == site.function)
+        });
+        let own = refused.iter().find(|(bad, _)| *bad as usize == id);
+        if let Some((_, reason)) = own.or(of_function) {
+            let site_id = u32::try_from(id).unwrap_or(u32::MAX);
+            skipped.push(SkippedSite {
+                site: site_id,
+                function: site.function,
+                reason: reason.clone(),
+            });
+        }
+    }
+    skipped
+}
+
+/// Attaches `ids`, in halves where the whole is refused, until single sites are found to blame.
+fn attach_set(
+    target: &Target<'_>,
+    plan: &Plan,
+    ids: &[u32],
+    links: &mut Vec<Link>,
+    refused: &mut Vec<(u32, String)>,
+) -> Result<(), Error> {
+    let mut waiting: Vec<&[u32]> = if target.multi { vec![ids] } else { ids.chunks(1).collect() };
+    while let Some(part) = waiting.pop() {
+        if part.is_empty() {
+            continue;
+        }
+        let error = match attach(target, plan, part) {
+            Ok(link) => {
+                links.push(link);
+                continue;
+            }
+            Err(error) => error,
+        };
+        if !may_be_a_site(&error) || refused.len() >= MAX_BAD_SITES {
+            return Err(typed(target, &error));
+        }
+        if let [id] = part {
+            refused.push((*id, format!("the kernel refuses a probe there: {error}")));
+        } else {
+            let (left, right) = part.split_at(part.len() / 2);
+            waiting.extend([right, left]);
+        }
+    }
+    Ok(())
+}
+
+fn attach(target: &Target<'_>, plan: &Plan, ids: &[u32]) -> libbpf_rs::Result<Link> {
+    let sites = || ids.iter().filter_map(|&id| Some((id, plan.sites.get(id as usize)?)));
+    let offset = |site: &Site| usize::try_from(site.file_offset.0).unwrap_or(usize::MAX);
+    if target.multi {
+        let opts = UprobeMultiOpts {
+            offsets: sites().map(|(_, site)| offset(site)).collect(),
+            cookies: sites().map(|(id, _)| u64::from(id)).collect(),
+            ..UprobeMultiOpts::default()
+        };
+        return target.program.attach_uprobe_multi_with_opts(target.pid, target.path, "", opts);
+    }
+    let (id, site) =
+        sites().next().ok_or_else(|| libbpf_rs::Error::from_raw_os_error(libc::EINVAL))?;
+    let opts = UprobeOpts { cookie: u64::from(id), ..UprobeOpts::default() };
+    target.program.attach_uprobe_with_opts(target.pid, target.path, offset(site), opts)
+}
+
+/// Whether `error` may come from one site: an unprobeable instruction gives ENOTSUPP (524),
+/// a place that is not code EINVAL or EIO.
+fn may_be_a_site(error: &libbpf_rs::Error) -> bool {
+    const OTHERS: [i32; 7] = [
+        libc::EPERM,
+        libc::EACCES,
+        libc::ENOENT,
+        libc::ESRCH,
+        libc::ENOMEM,
+        libc::EMFILE,
+        libc::EINTR,
+    ];
+    os_error(error).is_some_and(|code| !OTHERS.contains(&code))
+}
+
+fn typed(target: &Target<'_>, error: &libbpf_rs::Error) -> Error {
+    match u32::try_from(target.pid) {
+        Ok(pid) if os_error(error) == Some(libc::ESRCH) => Error::ProcessGone(pid),
+        _ => from_libbpf(&format!("install uprobes in {}", target.path.display()), error),
+    }
+}

@@ -1,0 +1,257 @@
+//! An installed plan: attach, read, count, detach.
+
+use crate::attach::{self, Links, MAX_PERF_SITES, SkippedSite, Target};
+use crate::error::{from_io, from_libbpf};
+use crate::kernel::KernelVersion;
+use crate::object::{self, find_map, find_program};
+use crate::options::Options;
+use crate::ring::Ring;
+use capture::{Capture, Counters, Error, Request, Scope};
+use libbpf_rs::{Link, MapCore as _, MapFlags, Object};
+use rustix::event::epoll;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long records gather before they are looked at, unless the ring fills up first. A
+/// wake-up per record costs the target more than the record.
+const GATHER: Duration = Duration::from_millis(5);
+
+/// Records handed over by one `poll` at the most.
+const POLL_BUDGET: usize = 65_536;
+
+/// A plan on the sites of an executable, by uprobes.
+#[derive(Debug)]
+pub struct UprobeCapture {
+    // In the order they have to go: links before the object whose programs they hold.
+    links: Links,
+    process_events: Vec<Link>,
+    object: Object,
+    ring: Ring,
+    epoll: OwnedFd,
+    /// The last poll ended at its budget: more is waiting.
+    more_waiting: bool,
+    attached: bool,
+    skipped: Vec<SkippedSite>,
+    notes: Vec<String>,
+}
+
+impl UprobeCapture {
+    /// Loads the programs and puts them on every site of the request's plan. Hits count from
+    /// the moment all sites are in place.
+    ///
+    /// Process ids are those of our own pid namespace. With one process in scope its id must
+    /// exist already (it may be about to execve the image).
+    ///
+    /// Errors: [`Error::Unsupported`] for kernels before 5.17 and plans too large for perf links,
+    /// [`Error::Permission`], [`Error::ProcessGone`], [`Error::Failed`].
+    pub fn install(request: &Request<'_>, options: Options) -> Result<Self, Error> {
+        let kernel = KernelVersion::running();
+        check_kernel(kernel, options)?;
+        let multi = kernel >= KernelVersion::UPROBE_MULTI && !options.perf_link;
+        let notes = if multi { Vec::new() } else { vec![perf_note(request.plan.sites.len())?] };
+        let object = object::load(request, options, multi)?;
+        let ring_map = find_map(&object, "ring")?;
+        let ring = Ring::new(ring_map.as_fd(), ring_map.max_entries())
+            .map_err(|e| from_io("map the BPF ring buffer", e))?;
+        let epoll = watch(&ring_map).map_err(|e| from_io("watch the BPF ring buffer", e))?;
+        let process_events = attach_process_events(&object)?;
+        let path = with_directory(&request.path);
+        let target = Target {
+            program: &find_program(&object, "hit")?,
+            path: &path,
+            pid: pid_filter(&request.scope, kernel, multi),
+            multi,
+        };
+        let (links, skipped) = attach::attach_plan(&target, request.plan)?;
+        set_active(&object)?;
+        Ok(Self {
+            links,
+            process_events,
+            object,
+            ring,
+            epoll,
+            more_waiting: false,
+            attached: true,
+            skipped,
+            notes,
+        })
+    }
+
+    /// Sites that are not watched because the kernel refused one of their function.
+    pub fn skipped_sites(&self) -> &[SkippedSite] {
+        &self.skipped
+    }
+
+    /// What a person should know about this installation, a sentence each.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Waits for a wake-up, at most `timeout`.
+    fn wait(&self, timeout: Duration) -> Result<(), Error> {
+        let timeout = rustix::event::Timespec::try_from(timeout).ok();
+        let mut events = [epoll::Event {
+            flags: epoll::EventFlags::empty(),
+            data: epoll::EventData::new_u64(0),
+        }; 1];
+        match epoll::wait(&self.epoll, &mut events[..], timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(from_io("wait for records", error.into())),
+        }
+    }
+}
+
+impl Capture for UprobeCapture {
+    fn backend(&self) -> &'static str {
+        "uprobe"
+    }
+
+    fn poll(&mut self, timeout: Duration, sink: &mut dyn FnMut(&[u8])) -> Result<usize, Error> {
+        let deadline = Instant::now().checked_add(timeout);
+        loop {
+            let left = deadline.map_or(GATHER, |d| d.saturating_duration_since(Instant::now()));
+            if self.attached && !self.more_waiting && !left.is_zero() {
+                self.wait(left.min(GATHER))?;
+            }
+            let (handed, more) = self.ring.consume(POLL_BUDGET, sink);
+            self.more_waiting = more;
+            let over = deadline.is_some_and(|d| Instant::now() >= d);
+            if handed > 0 || over || !self.attached {
+                return Ok(handed);
+            }
+        }
+    }
+
+    fn counters(&self) -> Result<Counters, Error> {
+        let map = find_map(&self.object, "counts")?;
+        let per_cpu = map
+            .lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)
+            .map_err(|e| from_libbpf("read the counters of the BPF program", &e))?
+            .unwrap_or_default();
+        let mut counters = Counters::default();
+        for cpu in per_cpu {
+            let word = |at: usize| {
+                let bytes = cpu.get(at..at + 8).and_then(|b| b.try_into().ok());
+                bytes.map_or(0, u64::from_ne_bytes)
+            };
+            counters.produced += word(0);
+            counters.lost += word(8);
+            counters.foreign += word(16);
+        }
+        counters.lost += recursion_misses(&self.object)?;
+        Ok(counters)
+    }
+
+    fn detach(&mut self) -> Result<(), Error> {
+        self.links.entries.clear();
+        self.links.others.clear();
+        self.process_events.clear();
+        self.attached = false;
+        Ok(())
+    }
+}
+
+fn check_kernel(kernel: KernelVersion, options: Options) -> Result<(), Error> {
+    let unsupported = |needs: String, have: String| {
+        Err(Error::Unsupported { feature: "the uprobe backend", needs, have })
+    };
+    if options.no_bpf {
+        return unsupported("BPF".to_owned(), "none (forced)".to_owned());
+    }
+    if kernel < KernelVersion::OLDEST {
+        let have = format!("{kernel} (from uname)");
+        return unsupported(format!("{} or newer", KernelVersion::OLDEST), have);
+    }
+    Ok(())
+}
+
+/// Refuses what would take hours, and says what the rest costs.
+fn perf_note(sites: usize) -> Result<String, Error> {
+    if sites > MAX_PERF_SITES {
+        return Err(Error::Unsupported {
+            feature: "a plan of this size",
+            needs: format!("{} or newer (uprobe.multi)", KernelVersion::UPROBE_MULTI),
+            have: format!(
+                "perf events, which take about 0.1 s per site to remove: {sites} sites, at most \
+                 {MAX_PERF_SITES} accepted"
+            ),
+        });
+    }
+    Ok(format!(
+        "{sites} sites are probed by one perf event each: removing them takes about {} s ({} or \
+         newer does it at once)",
+        sites.div_ceil(9),
+        KernelVersion::UPROBE_MULTI
+    ))
+}
+
+/// The process the kernel shall filter by, -1 for none; the program checks in any case.
+fn pid_filter(scope: &Scope, kernel: KernelVersion, multi: bool) -> i32 {
+    match scope {
+        Scope::Pids(pids) if !multi || kernel >= KernelVersion::MULTI_PID_FILTER => {
+            match pids[..] {
+                [pid] => i32::try_from(pid).unwrap_or(-1),
+                _ => -1,
+            }
+        }
+        _ => -1,
+    }
+}
+
+/// libbpf looks a bare name up in PATH.
+fn with_directory(path: &Path) -> std::path::PathBuf {
+    if path.components().count() == 1 { Path::new(".").join(path) } else { path.to_owned() }
+}
+
+fn attach_process_events(object: &Object) -> Result<Vec<Link>, Error> {
+    [("process_exec", "sched_process_exec"), ("process_exit", "sched_process_exit")]
+        .into_iter()
+        .map(|(program, tracepoint)| {
+            find_program(object, program)?
+                .attach_raw_tracepoint(tracepoint)
+                .map_err(|e| from_libbpf(&format!("attach to the tracepoint {tracepoint}"), &e))
+        })
+        .collect()
+}
+
+/// Opens the gate all sites wait behind.
+fn set_active(object: &Object) -> Result<(), Error> {
+    let bss = object
+        .maps()
+        .find(|m| m.name().to_string_lossy().ends_with(".bss"))
+        .map_or_else(|| find_map(object, ".bss"), Ok)?;
+    let mut value = vec![0; bss.value_size() as usize];
+    value[0] = 1;
+    bss.update(&0u32.to_ne_bytes(), &value, MapFlags::ANY)
+        .map_err(|e| from_libbpf("start the BPF program", &e))
+}
+
+/// Edge-triggered: the ring is readable whenever a record waits, but only a wake-up is news.
+fn watch(ring: &libbpf_rs::Map<'_>) -> std::io::Result<OwnedFd> {
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+    epoll::add(&epoll, ring.as_fd(), epoll::EventData::new_u64(0), flags)?;
+    Ok(epoll)
+}
+
+/// Hits for which the kernel did not run the program, because it ran already on that CPU.
+fn recursion_misses(object: &Object) -> Result<u64, Error> {
+    let program = find_program(object, "hit")?;
+    let mut info = libbpf_sys::bpf_prog_info::default();
+    let mut len = u32::try_from(size_of_val(&info)).unwrap_or(u32::MAX);
+    // SAFETY: the descriptor is open as long as `object`; `info` is a plain structure of `len`
+    // bytes, and all its pointers are null, which asks for no arrays.
+    let code = unsafe {
+        libbpf_sys::bpf_obj_get_info_by_fd(
+            program.as_fd().as_raw_fd(),
+            (&raw mut info).cast(),
+            &raw mut len,
+        )
+    };
+    if code != 0 {
+        let error = std::io::Error::from_raw_os_error(-code);
+        return Err(from_io("ask how many hits the kernel skipped", error));
+    }
+    Ok(info.recursion_misses)
+}

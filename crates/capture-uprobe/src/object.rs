@@ -1,0 +1,188 @@
+//! The BPF object: opened with the plan's numbers in it, loaded, its maps filled.
+
+use crate::error::{from_io, from_libbpf};
+use crate::options::Options;
+use capture::{Error, Request, Scope};
+use libbpf_rs::{
+    Map, MapCore as _, MapFlags, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramAttachType,
+    ProgramMut,
+};
+use probe::RuntimeLayout;
+use std::os::linux::fs::MetadataExt as _;
+use std::sync::{Mutex, Once, PoisonError};
+
+/// Compiled by the build script from `bpf/gospect.bpf.c`.
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/gospect.bpf.o"));
+
+/// Inode of the initial pid namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
+const INITIAL_PIDNS: u64 = 0xEFFF_FFFC;
+
+/// Thread groups the `targets` map holds at the least: with every process in scope.
+const TARGETS: u32 = 16_384;
+
+/// Where libbpf's messages go: a library prints nothing, but a refusal by the verifier
+/// says why in them.
+static LOG: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+const LOG_LINES: usize = 8;
+
+fn keep_line(_level: PrintLevel, line: String) {
+    let mut log = LOG.lock().unwrap_or_else(PoisonError::into_inner);
+    if log.len() >= LOG_LINES {
+        log.remove(0);
+    }
+    // A verifier log is one message of megabytes; its end tells the reason.
+    let line = line.trim_end();
+    let start = line.char_indices().rev().nth(600).map_or(0, |(at, _)| at);
+    log.push(line[start..].to_owned());
+}
+
+/// Diverts libbpf's messages from stderr to the buffer errors are made of.
+pub(crate) fn quiet_libbpf() {
+    static QUIET: Once = Once::new();
+    QUIET.call_once(|| {
+        libbpf_rs::set_print(Some((PrintLevel::Warn, keep_line)));
+    });
+}
+
+/// Takes what libbpf said last.
+pub(crate) fn take_log() -> String {
+    let mut log = LOG.lock().unwrap_or_else(PoisonError::into_inner);
+    std::mem::take(&mut *log).join("; ")
+}
+
+/// Mirrors `struct config` of `bpf/wire.h`.
+struct Config {
+    layout: RuntimeLayout,
+    every_process: bool,
+    bounded_loop: bool,
+    pidns: (u64, u64),
+    wake_bytes: u64,
+}
+
+impl Config {
+    const SIZE: usize = 56;
+
+    fn to_bytes(&self) -> Vec<u8> {
+        let l = &self.layout;
+        let mut bytes = Vec::with_capacity(Self::SIZE);
+        for word in [l.g_goid, l.g_stack_hi, l.g_m, l.m_g0, l.m_curg] {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        bytes.extend_from_slice(&[u8::from(self.every_process), u8::from(self.bounded_loop), 0, 0]);
+        bytes.extend_from_slice(&l.tls_g.to_le_bytes());
+        for word in [self.pidns.0, self.pidns.1, self.wake_bytes] {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+}
+
+/// Device and inode of our own pid namespace, in which the request's pids are meant;
+/// zeros in the initial one, where the kernel's own numbers are the same.
+fn own_pidns() -> Result<(u64, u64), Error> {
+    let meta = std::fs::metadata("/proc/self/ns/pid")
+        .map_err(|e| from_io("read our own pid namespace", e))?;
+    if meta.st_ino() == INITIAL_PIDNS {
+        return Ok((0, 0));
+    }
+    Ok((meta.st_dev(), meta.st_ino()))
+}
+
+/// The nearest ring size the kernel takes: a power of two, at least a page.
+pub(crate) fn ring_size(wanted: usize) -> u32 {
+    let wanted = wanted.clamp(4096, 1 << 30);
+    u32::try_from(wanted.next_power_of_two()).unwrap_or(1 << 30)
+}
+
+/// Loads the programs for `request` and fills their maps.
+pub(crate) fn load(request: &Request<'_>, options: Options, multi: bool) -> Result<Object, Error> {
+    quiet_libbpf();
+    let mut open = ObjectBuilder::default()
+        .open_memory(OBJECT)
+        .map_err(|e| from_libbpf("open the BPF object", &e))?;
+    configure(&mut open, request, options, multi)?;
+    let object = open.load().map_err(|e| from_libbpf("load the BPF programs", &e))?;
+    fill(&object, request)?;
+    Ok(object)
+}
+
+fn configure(
+    open: &mut OpenObject,
+    request: &Request<'_>,
+    options: Options,
+    multi: bool,
+) -> Result<(), Error> {
+    let ring = ring_size(request.ring_bytes);
+    let config = Config {
+        layout: request.plan.runtime,
+        every_process: request.scope == Scope::EveryProcess,
+        bounded_loop: options.bounded_loop,
+        pidns: own_pidns()?,
+        wake_bytes: u64::from(ring / 4),
+    };
+    let entries = |len: usize| u32::try_from(len.max(1)).unwrap_or(u32::MAX);
+    for mut map in open.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        let set = match name.as_str() {
+            "sites" => map.set_max_entries(entries(request.plan.sites.len())),
+            "ops" => map.set_max_entries(entries(request.plan.ops.len())),
+            "ring" => map.set_max_entries(ring),
+            "targets" => match &request.scope {
+                Scope::Pids(pids) => map.set_max_entries(entries(pids.len()).max(TARGETS)),
+                Scope::EveryProcess => map.set_max_entries(TARGETS),
+            },
+            name if name.ends_with(".config") => map.set_initial_value(&config.to_bytes()),
+            _ => Ok(()),
+        };
+        set.map_err(|e| from_libbpf(&format!("set up the BPF map {name}"), &e))?;
+    }
+    if !multi {
+        for mut program in open.progs_mut().filter(|p| p.name() == "hit") {
+            // A program for multi links cannot be attached to a perf event.
+            program.set_attach_type(ProgramAttachType::CgroupInetIngress);
+        }
+    }
+    Ok(())
+}
+
+fn fill(object: &Object, request: &Request<'_>) -> Result<(), Error> {
+    let sites: Vec<_> = request.plan.sites.iter().map(|s| s.config().to_bytes()).collect();
+    fill_array(&find_map(object, "sites")?, &sites)?;
+    let ops: Vec<_> = request.plan.ops.iter().map(|op| op.to_bytes()).collect();
+    fill_array(&find_map(object, "ops")?, &ops)?;
+    if let Scope::Pids(pids) = &request.scope {
+        let targets = find_map(object, "targets")?;
+        for pid in pids {
+            targets
+                .update(&pid.to_ne_bytes(), &[1], MapFlags::ANY)
+                .map_err(|e| from_libbpf("name the target processes to the BPF program", &e))?;
+        }
+    }
+    Ok(())
+}
+
+fn fill_array(map: &Map<'_>, values: &[[u8; 16]]) -> Result<(), Error> {
+    if values.is_empty() {
+        return Ok(());
+    }
+    let count = u32::try_from(values.len()).unwrap_or(u32::MAX);
+    let keys: Vec<u8> = (0..count).flat_map(u32::to_ne_bytes).collect();
+    map.update_batch(&keys, values.as_flattened(), count, MapFlags::ANY, MapFlags::ANY)
+        .map_err(|e| from_libbpf("fill the tables of the BPF program", &e))
+}
+
+/// The map `name`, which the object has by construction.
+pub(crate) fn find_map<'a>(object: &'a Object, name: &str) -> Result<Map<'a>, Error> {
+    object.maps().find(|m| m.name() == name).ok_or_else(|| missing("map", name))
+}
+
+/// The program `name`, which the object has by construction.
+pub(crate) fn find_program<'a>(object: &'a Object, name: &str) -> Result<ProgramMut<'a>, Error> {
+    object.progs_mut().find(|p| p.name() == name).ok_or_else(|| missing("program", name))
+}
+
+fn missing(kind: &str, name: &str) -> Error {
+    let source = std::io::Error::new(std::io::ErrorKind::NotFound, name.to_owned());
+    Error::Failed { what: format!("find the BPF {kind} {name}"), source: Box::new(source) }
+}

@@ -1,0 +1,12 @@
+//! What a caller may force, for tests and for kernels that need another way.
+
+/// Choices that differ from what the kernel would get by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Refuse as if the system had no BPF.
+    pub no_bpf: bool,
+    /// One perf event per site, as on kernels older than 6.6.
+    pub perf_link: bool,
+    /// Interpret fetch programs in a bounded loop instead of `bpf_loop`.
+    pub bounded_loop: bool,
+}

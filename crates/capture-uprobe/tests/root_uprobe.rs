@@ -1,0 +1,140 @@
+//! The backend on our own process. Needs root.
+
+mod support;
+
+use capture::{Capture as _, Error, Request, Scope};
+use capture_uprobe::{Options, UprobeCapture};
+use std::time::{Duration, Instant};
+use support::{
+    FakeG, count, counted_address, drain, exclusive, file_offset, install, plan, run, sled_address,
+};
+use wire::{Record, RecordFlags, RecordKind};
+
+const ALL: [Options; 2] = [
+    Options { no_bpf: false, perf_link: false, bounded_loop: false },
+    Options { no_bpf: false, perf_link: true, bounded_loop: false },
+];
+
+#[test]
+fn a_hit_tells_goroutine_depth_and_caller() {
+    let _sled = exclusive();
+    for options in ALL {
+        let g = FakeG { stack_lo: 0, stack_hi: 0x7fff_ffff_f000, goid: 77, m: 0 };
+        let mut registers = [0; 16];
+        registers[14] = &raw const g as u64;
+        let plan = plan(&[sled_address(3), sled_address(9)], &[]);
+        let mut capture = install(&plan, 1 << 20, options);
+        run(&registers);
+        let records = drain(&mut capture);
+        let records: Vec<_> = records.iter().map(|r| Record::parse(r).unwrap()).collect();
+        assert_eq!(records.len(), 2);
+        for (site, record) in records.iter().enumerate() {
+            assert_eq!(record.site, site as u32);
+            assert_eq!(record.kind, RecordKind::Hit);
+            assert_eq!((record.goid, record.stack, record.flags), (77, 0, RecordFlags(0)));
+            assert_eq!(record.pid, std::process::id());
+            let return_slot = 0x7fff_ffff_f000 - record.depth;
+            let here = &raw const registers as u64;
+            assert!(return_slot.abs_diff(here) < 4096, "0x{return_slot:x} is not our stack");
+            assert!(record.caller.abs_diff(run as *const () as u64) < 1 << 24);
+        }
+        assert!(records[0].ts_ns < records[1].ts_ns);
+        capture.detach().unwrap();
+        run(&registers);
+        assert!(drain(&mut capture).is_empty());
+    }
+}
+
+#[test]
+fn a_system_stack_is_named_with_the_goroutine_it_works_for() {
+    let _sled = exclusive();
+    let curg = FakeG { stack_lo: 0, stack_hi: 1, goid: 5, m: 0 };
+    let mut m = [0, &raw const curg as u64];
+    let g0 = FakeG { stack_lo: 0, stack_hi: 1 << 40, goid: 0, m: &raw const m as u64 };
+    m[0] = &raw const g0 as u64;
+    let mut registers = [0; 16];
+    let mut capture = install(&plan(&[sled_address(0)], &[]), 1 << 20, Options::default());
+    registers[14] = &raw const g0 as u64;
+    run(&registers);
+    registers[14] = 8;
+    run(&registers);
+    let records = drain(&mut capture);
+    let seen: Vec<_> = records
+        .iter()
+        .map(|r| Record::parse(r).unwrap())
+        .map(|r| (r.goid, r.stack, r.flags.0))
+        .collect();
+    let g0 = &raw const g0 as u64;
+    assert_eq!(seen, [(5, g0, RecordFlags::SYSTEM_STACK), (0, 0, RecordFlags::NO_G)]);
+    assert_eq!(m[0], g0);
+}
+
+#[test]
+fn nothing_is_lost_uncounted_in_a_ring_that_is_too_small() {
+    let _sled = exclusive();
+    const HITS: u64 = 20_000;
+    for options in ALL {
+        let mut capture = install(&plan(&[counted_address()], &[]), 4096, options);
+        let threads: Vec<_> = (0..2).map(|_| std::thread::spawn(|| count(HITS, 0))).collect();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        let delivered = drain(&mut capture).len() as u64;
+        let counters = capture.counters().unwrap();
+        assert_eq!(delivered, counters.produced);
+        assert_eq!(counters.produced + counters.lost, 2 * HITS);
+        assert!(counters.lost > 0, "the ring was large enough");
+    }
+}
+
+fn attach_and_detach(sites: usize) {
+    let addresses: Vec<_> = (0..sites).map(sled_address).collect();
+    let plan = plan(&addresses, &[]);
+    let mut before = vec![0; sites];
+    std::os::unix::fs::FileExt::read_exact_at(
+        &std::fs::File::open("/proc/self/exe").unwrap(),
+        &mut before,
+        file_offset(addresses[0]).0,
+    )
+    .unwrap();
+    let memory = std::fs::File::open("/proc/self/mem").unwrap();
+    let text = || {
+        let mut bytes = vec![0; sites];
+        std::os::unix::fs::FileExt::read_exact_at(&memory, &mut bytes, addresses[0]).unwrap();
+        bytes
+    };
+    let mut times = Vec::new();
+    for _ in 0..10 {
+        let start = Instant::now();
+        let mut capture = install(&plan, 4 << 20, Options::default());
+        let attached = start.elapsed();
+        assert_eq!(text(), vec![0xcc; sites]);
+        let start = Instant::now();
+        capture.detach().unwrap();
+        let detached = start.elapsed();
+        assert_eq!(text(), before);
+        times.push((attached, detached));
+    }
+    let worst = times.iter().map(|(a, d)| *a + *d).max().unwrap();
+    assert!(worst < Duration::from_secs(5), "{times:?}");
+}
+
+#[test]
+fn thousands_of_sites_come_and_go_and_leave_the_text_as_it_was() {
+    let _sled = exclusive();
+    attach_and_detach(3_000);
+    attach_and_detach(10_000);
+}
+
+#[test]
+fn without_bpf_the_refusal_is_typed() {
+    let request = Request {
+        plan: &plan(&[sled_address(0)], &[]),
+        path: "/proc/self/exe".into(),
+        scope: Scope::EveryProcess,
+        ring_bytes: 4096,
+    };
+    let options = Options { no_bpf: true, ..Options::default() };
+    let error = UprobeCapture::install(&request, options).unwrap_err();
+    assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+}
