@@ -1,7 +1,25 @@
-//! Records to meaning: calls, panics, losses. Pure: records, a plan and a symbolizer in,
-//! events out; clocks come from outside; memory is bounded.
+//! Records to meaning: calls, panics, losses. Pure: records and a plan in, events out;
+//! clocks come from outside; memory is bounded.
+//!
+//! Hand every record to [`Timeline::push`] in an order that is right for each goroutine;
+//! take the events. Every [`Event::Enter`] gets exactly one [`Event::Leave`] by
+//! [`Timeline::finish`]. Records are untrusted: whatever they hold, nothing panics and
+//! nothing grows past [`Limits`].
 #![forbid(unsafe_code)]
 
+mod counters;
 pub mod event;
+mod filter;
+mod ledger;
+mod loss;
+mod pairing;
+mod stack;
+mod stat;
+mod table;
+mod witness;
 
-pub use event::{Call, End, Event, Location, Symbolizer};
+pub use counters::Counters;
+pub use event::{Call, End, Event, Location, Panic, Symbolizer};
+pub use filter::{Filter, FilterOptions};
+pub use pairing::{Limits, Options, Timeline};
+pub use stat::{EndCounts, FunctionStat, Stats};

@@ -1,0 +1,87 @@
+//! One stack: open frames, pending panics, a pending Goexit.
+
+use crate::event::{Call, End, Panic};
+
+/// Panics that may be pending on one stack at once; older ones are forgotten, which
+/// only makes an inferred end `lost` that could have been `panic`.
+const MAX_PANICS: usize = 32;
+
+/// An open call and where its frame lies.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    pub call: Call,
+    /// Bytes from the stack's upper end to SP at the function's first instruction.
+    pub depth: u64,
+    /// Gaps seen when it was entered: a difference at its end means records were lost meanwhile.
+    pub gaps: u64,
+    /// What it holds in memory, bytes.
+    pub bytes: usize,
+}
+
+/// `runtime.gopanic` runs at `depth`.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub depth: u64,
+    pub value: Panic,
+}
+
+/// A goroutine's own stack, or a system stack.
+///
+/// Frames lie in strictly increasing depth: an entry closes everything at its depth or
+/// deeper before it opens.
+#[derive(Debug, Default)]
+pub(crate) struct Stack {
+    pub frames: Vec<Frame>,
+    pub panics: Vec<Pending>,
+    /// Depth of the innermost `runtime.Goexit`, which never returns.
+    pub goexit: Option<u64>,
+    /// The goroutine ends the process by a panic.
+    pub fatal: bool,
+    /// Tells this stack from an earlier one under the same key.
+    pub generation: u64,
+}
+
+impl Stack {
+    /// Nothing is known of it that a later record could need.
+    pub fn is_idle(&self) -> bool {
+        self.frames.is_empty() && self.panics.is_empty() && self.goexit.is_none() && !self.fatal
+    }
+
+    pub fn push_panic(&mut self, pending: Pending) {
+        if self.panics.len() >= MAX_PANICS {
+            self.panics.remove(0);
+        }
+        self.panics.push(pending);
+    }
+
+    /// A hit at `depth` shows that whatever lay at that depth or deeper is gone, gopanic's
+    /// and Goexit's own frames included (deferred functions run deeper than both).
+    pub fn forget_from(&mut self, depth: u64) {
+        while self.panics.last().is_some_and(|p| p.depth >= depth) {
+            self.panics.pop();
+        }
+        if self.goexit.is_some_and(|g| g >= depth) {
+            self.goexit = None;
+        }
+    }
+
+    /// How a frame of a goroutine's own stack ended that is gone without an exit record.
+    /// `gaps` counts the gaps seen by now.
+    pub fn inferred_end(&self, frame: &Frame, gaps: u64) -> End {
+        if self.fatal {
+            return End::Panic;
+        }
+        if self.goexit.is_some_and(|g| frame.depth <= g) {
+            return End::Goexit;
+        }
+        // A panic above it that nobody was seen to recover: with records missing, the
+        // recovery may have been deeper and the frame may have returned.
+        let panicked = self.panics.iter().any(|p| p.depth >= frame.depth);
+        if panicked && frame.gaps == gaps { End::Panic } else { End::Lost }
+    }
+}
+
+/// How a frame of a system stack ended that is gone without an exit record.
+pub(crate) fn inferred_system_end(frame: &Frame, gaps: u64) -> End {
+    if frame.gaps == gaps { End::Switch } else { End::Lost }
+}
