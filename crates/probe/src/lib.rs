@@ -7,6 +7,7 @@ pub mod nearest;
 pub mod package;
 pub mod pattern;
 pub mod plan;
+pub mod rule;
 pub mod value;
 
 pub use plan::{
