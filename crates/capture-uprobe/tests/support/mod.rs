@@ -13,8 +13,8 @@ use wire::{GSource, Op, SiteKind};
 /// Sites in the sled.
 pub const SLED: usize = 10_000;
 
-// sled_run(registers): loads every general register but rsp from the array (hardware order),
-// runs through the sled of one-byte nops, which the kernel emulates, and returns.
+// sled_run(registers): loads the general registers from the array (hardware order; rsp only
+// when not 0), runs through the sled of one-byte nops, which the kernel emulates, and returns.
 std::arch::global_asm!(
     ".pushsection .text.sled, \"ax\", @progbits",
     ".globl sled_run",
@@ -40,12 +40,16 @@ std::arch::global_asm!(
     "mov r13, [rdi + 104]",
     "mov r14, [rdi + 112]",
     "mov r15, [rdi + 120]",
+    "mov [rip + sled_saved_rsp], rsp",
+    "cmp qword ptr [rdi + 32], 0",
+    "cmovne rsp, [rdi + 32]",
     "mov rdi, [rdi + 56]",
     ".globl sled_start",
     "sled_start:",
     ".rept 10000",
     "nop",
     ".endr",
+    "mov rsp, [rip + sled_saved_rsp]",
     "pop r15",
     "pop r14",
     "pop r13",
@@ -66,6 +70,9 @@ std::arch::global_asm!(
     "pop r14",
     "ret",
     ".popsection",
+    ".pushsection .bss",
+    "sled_saved_rsp: .quad 0",
+    ".popsection",
 );
 
 unsafe extern "C" {
@@ -78,7 +85,7 @@ unsafe extern "C" {
 /// Bytes `sled_run` has pushed when it reaches the sled, without its return address.
 pub const PUSHED: u64 = 48;
 
-/// Runs through the sled with `registers` (rsp's place is ignored).
+/// Runs through the sled with `registers`, on the stack they name or, if that is 0, on ours.
 pub fn run(registers: &[u64; 16]) {
     // SAFETY: the routine keeps what the C convention wants kept, and the sled is nops.
     unsafe { sled_run(registers) }

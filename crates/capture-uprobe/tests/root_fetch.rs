@@ -1,0 +1,155 @@
+//! The interpreter in BPF against the reference interpreter. Needs root.
+
+mod support;
+
+use address::{Avma, MemoryError};
+use capture_uprobe::Options;
+use probe::interpret::{Registers, interpret};
+use std::os::unix::fs::FileExt as _;
+use support::{drain, exclusive, install, plan, run, sled_address};
+use wire::{FieldStatus, Fields, MAX_PROGRAM_OPS, Op, OpCode, Record};
+
+/// Numbers that are the same on every run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        // xorshift64*, Vigna.
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len() as u64) as usize]
+    }
+}
+
+const WORDS: usize = 4096;
+
+/// Words that point at one another, are small, are nil, are nonsense. Programs may stray
+/// before and after those pointed at, the second third: nothing else lies there.
+fn memory(random: &mut Random) -> Box<[u64]> {
+    let mut words = vec![0u64; 3 * WORDS].into_boxed_slice();
+    let start = words[WORDS..].as_ptr() as u64;
+    for word in &mut words {
+        *word = match random.below(8) {
+            0..4 => start + random.below(WORDS as u64 * 8),
+            4 => 0,
+            5 => random.below(300),
+            6 => random.pick(&[u64::MAX, 1 << 63, 0x8000_0000_0000, 0xffff_8000_0000_0000, 8]),
+            _ => random.next(),
+        };
+    }
+    words
+}
+
+fn op(random: &mut Random) -> Op {
+    use OpCode::*;
+    let code = random.pick(&[
+        Reg, Reg, StackSlot, CurrentG, Add, Add, Deref, Deref, Deref, SetAux, GetAux, Reset,
+        EmitAcc, EmitBytes, EmitString, EmitString, NilCheck,
+    ]);
+    let a = random.pick(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 14, 15, 16, 255]);
+    let imm = match random.below(6) {
+        0..3 => random.below(64) as i64 * 8,
+        3 => random.below(1100) as i64,
+        4 => -(random.below(64) as i64),
+        _ => random.pick(&[i64::MIN, i64::MAX, 1024, 1023, 1025, 0, -1]),
+    };
+    Op::new(code, a, imm)
+}
+
+/// A program in the form real ones have (load, walk, emit), or of any ops at all.
+fn program(random: &mut Random) -> Vec<Op> {
+    let len = random.pick(&[1, 4, 12, 40, MAX_PROGRAM_OPS as u64]);
+    let mut ops: Vec<Op> = Vec::new();
+    let wild = random.below(2) == 0;
+    while ops.len() < len as usize {
+        if wild {
+            ops.push(op(random));
+            continue;
+        }
+        ops.push(Op::new(OpCode::Reg, random.below(16) as u8, 0));
+        for _ in 0..random.below(3) {
+            ops.push(Op::new(OpCode::NilCheck, 0, 0));
+            ops.push(Op::new(OpCode::Add, 0, random.below(32) as i64 * 8));
+            ops.push(Op::new(OpCode::Deref, 0, 0));
+        }
+        let emit = match random.below(3) {
+            0 => Op::new(OpCode::EmitAcc, random.pick(&[1, 2, 4, 8]), 0),
+            1 => Op::new(OpCode::EmitBytes, 0, random.below(1025) as i64),
+            _ => {
+                ops.push(Op::new(OpCode::SetAux, 0, 0));
+                ops.push(Op::new(OpCode::Reg, random.below(16) as u8, 0));
+                Op::new(OpCode::EmitString, 0, random.below(1025) as i64)
+            }
+        };
+        ops.push(emit);
+    }
+    ops.truncate(len as usize);
+    ops
+}
+
+fn compare(options: Options, seed: u64, programs: usize) -> [usize; 4] {
+    let mut random = Random(seed);
+    let words = memory(&mut random);
+    let at = |random: &mut Random| words[WORDS..].as_ptr() as u64 + random.below(WORDS as u64) * 8;
+    let mut registers = [0; 16];
+    for register in &mut registers {
+        *register = match random.below(4) {
+            0 => random.below(400),
+            _ => at(&mut random),
+        };
+    }
+    // Aligned, with room for what the fetch programs address relative to it.
+    registers[4] = words[WORDS..].as_ptr() as u64 + 8 * 2048;
+    registers[14] = at(&mut random);
+    let addresses: Vec<_> = (0..programs).map(sled_address).collect();
+    let programs: Vec<_> = (0..programs).map(|_| program(&mut random)).collect();
+    let plan = plan(&addresses, &programs);
+    let mut capture = install(&plan, 64 << 20, options);
+    run(&registers);
+    let records = drain(&mut capture);
+    assert_eq!(records.len(), programs.len());
+
+    let own = std::fs::File::open("/proc/self/mem").unwrap();
+    let read = |address: Avma, buf: &mut [u8]| {
+        own.read_exact_at(buf, address.0).map_err(|_| MemoryError(address))
+    };
+    let state = Registers { gpr: registers, sp_first: registers[4].wrapping_add(support::PUSHED) };
+    let mut statuses = [0; 4];
+    for (bytes, ops) in records.iter().zip(&programs) {
+        let record = Record::parse(bytes).unwrap();
+        assert_eq!(bytes.len(), record.wire_len());
+        let expected = interpret(ops, &state, registers[14], &read);
+        assert!(record.payload == expected, "{ops:?}\n{:?}\n{expected:?}", record.payload);
+        for field in Fields::new(record.payload) {
+            statuses[field.status as usize] += 1;
+        }
+    }
+    statuses
+}
+
+#[test]
+fn bpf_interprets_fetch_programs_as_the_reference_does() {
+    let _sled = exclusive();
+    for bounded_loop in [false, true] {
+        let options = Options { bounded_loop, ..Options::default() };
+        let mut seen = [0; 4];
+        for seed in 1..=4 {
+            for (sum, n) in seen.iter_mut().zip(compare(options, seed, 5_000)) {
+                *sum += n;
+            }
+        }
+        // Every outcome was among them.
+        for status in [FieldStatus::Ok, FieldStatus::Fault, FieldStatus::Nil, FieldStatus::NoRoom] {
+            assert!(seen[status as usize] > 100, "{seen:?}");
+        }
+    }
+}
