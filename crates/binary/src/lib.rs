@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod build_info;
+pub mod code;
 mod detect;
 mod error;
 mod executable;

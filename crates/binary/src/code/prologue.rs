@@ -1,0 +1,84 @@
+//! The stack-bound check at a function's start, in the forms that
+//! `cmd/internal/obj/x86/obj6.go` (`stacksplit`) gives it in Go 1.19 to 1.27:
+//!
+//! ```text
+//! small    cmp rsp, [r14+10h]                                          jbe slow
+//! large    lea r12, [rsp-N]            cmp r12, [r14+10h]              jbe slow
+//! huge     mov r12, rsp  sub r12, N    jb slow  cmp r12, [r14+10h]     jbe slow
+//! ABI0     mov r14|rcx, fs:[-8] (or two instructions), then the same with [r14|rcx+10h]
+//! slow     spill arguments  call morestack  reload them  jmp entry
+//! ```
+//! `//go:systemstack` functions compare with `stackguard1`, at 18h.
+
+use super::sweep::Sweep;
+use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
+
+/// A check is over within so many instructions.
+const MAX_CHECK: usize = 8;
+/// The slow path spills and reloads at most 9 integer and 15 vector registers, twice.
+const MAX_SLOW_PATH: usize = 64;
+
+/// The stack-bound check of a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct StackCheck {
+    /// Index of the first instruction after it.
+    pub(super) body: usize,
+    /// Index of the CALL of `morestack`.
+    pub(super) call: usize,
+    /// Index of the jump back to the entry.
+    pub(super) back: usize,
+}
+
+/// Finds the check of a function that has one.
+pub(super) fn stack_check(sweep: &Sweep) -> Option<StackCheck> {
+    let mut compared = false;
+    for (index, instruction) in sweep.instructions.iter().take(MAX_CHECK).enumerate() {
+        match instruction.mnemonic() {
+            Mnemonic::Cmp if compares_guard(instruction) => compared = true,
+            Mnemonic::Jbe if compared => {
+                let (call, back) = slow_path(sweep, instruction.near_branch_target())?;
+                return Some(StackCheck { body: index + 1, call, back });
+            }
+            Mnemonic::Jb if !compared => {}
+            Mnemonic::Mov | Mnemonic::Lea | Mnemonic::Sub if writes_scratch(instruction) => {}
+            _ => return None,
+        }
+    }
+    None
+}
+
+/// `cmp rsp|r12, [g + stackguard]`.
+fn compares_guard(instruction: &Instruction) -> bool {
+    matches!(instruction.op0_register(), Register::RSP | Register::R12)
+        && instruction.op1_kind() == OpKind::Memory
+        && matches!(instruction.memory_base(), Register::R14 | Register::RCX)
+        && instruction.memory_index() == Register::None
+        && matches!(instruction.memory_displacement64(), 0x10 | 0x18)
+}
+
+fn writes_scratch(instruction: &Instruction) -> bool {
+    matches!(
+        instruction.op0_register(),
+        Register::R12 | Register::R14 | Register::RCX | Register::ECX
+    )
+}
+
+/// The CALL of `morestack` and the jump back to the entry, from the first instruction of
+/// the slow path.
+fn slow_path(sweep: &Sweep, start: u64) -> Option<(usize, usize)> {
+    let entry = sweep.instructions.first()?.ip();
+    let start = sweep.index_of(start)?;
+    let mut call = None;
+    let slow = sweep.instructions.iter().enumerate().skip(start).take(MAX_SLOW_PATH);
+    for (index, instruction) in slow {
+        match instruction.flow_control() {
+            FlowControl::Next => {}
+            FlowControl::Call if call.is_none() => call = Some(index),
+            FlowControl::UnconditionalBranch if instruction.near_branch_target() == entry => {
+                return call.map(|call| (call, index));
+            }
+            _ => return None,
+        }
+    }
+    None
+}
