@@ -1,6 +1,11 @@
 //! Functions, as the pclntab has them.
 
+use crate::Error;
+use crate::image::Image;
+use crate::module_data::ModuleData;
+use crate::pclntab::{Format, Header, Record, Table};
 use address::Svma;
+use std::borrow::Cow;
 
 /// Bits of [`Function::flags`] (`internal/abi.FuncFlag`).
 pub mod flag {
@@ -11,6 +16,9 @@ pub mod flag {
     /// Written in assembly.
     pub const ASM: u8 = 4;
 }
+
+/// `runtime._ArgsSizeUnknown`.
+const ARGS_SIZE_UNKNOWN: i32 = i32::MIN;
 
 /// One function. Two functions may have one name: an assembly function (ABI0) and its
 /// ABIInternal wrapper.
@@ -33,57 +41,45 @@ pub struct Function {
     pub is_wrapper: bool,
     /// Bytes of stack arguments and results; `None` when unknown (variadic assembly).
     pub args_size: Option<u32>,
-    /// Address of the deferreturn call, if the function has deferred calls that are not
-    /// open coded all the way.
+    /// Address of the deferreturn call, in functions that have one.
     pub deferreturn: Option<Svma>,
     /// Line of the `func` keyword; `None` in Go 1.19, which does not record it.
     pub start_line: Option<u32>,
 }
 
-/// One frame of a symbolized address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Frame {
-    /// Function name.
-    pub func: String,
-    /// Source file.
-    pub file: String,
-    /// Source line.
-    pub line: u32,
-    /// Entry of the function whose code holds the address.
-    pub entry: Svma,
-    /// Whether this function is inlined into the next frame's.
-    pub inlined: bool,
-}
-
-/// One call that was inlined into a function.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InlinedCall {
-    /// Index in the function's inline tree.
-    pub index: u32,
-    /// The inlined function.
-    pub name: String,
-    /// Address in the outer function whose position is that of the call.
-    pub parent_pc: Svma,
-    /// The function that holds the call: the outer function, or another inlined one.
-    pub caller: String,
-    /// File of the call.
-    pub file: String,
-    /// Line of the call.
-    pub line: u32,
-    /// `internal/abi.FuncID` of the inlined function.
-    pub func_id: u8,
-    /// Line of the inlined function's `func` keyword, where recorded.
-    pub start_line: Option<u32>,
-}
-
 /// The functions of an executable, sorted by address.
 #[derive(Debug)]
-pub struct FunctionTable {}
+pub struct FunctionTable {
+    pub(crate) table: Table,
+    pub(crate) image: Image,
+    pub(crate) gofunc: Svma,
+    text: Svma,
+}
 
 impl FunctionTable {
+    pub(crate) fn read(
+        image: &Image,
+        header: &Header,
+        module: &ModuleData,
+        format: &'static Format,
+    ) -> Result<Self, Error> {
+        let table = Table::read(image, header, module, format)?;
+        // An obfuscator that keeps the magic still breaks what the runtime must find.
+        let consistent = [0, table.len() / 2, table.len().saturating_sub(1)]
+            .into_iter()
+            .filter_map(|index| table.record(index))
+            .all(|record| table.is_consistent(&record));
+        if !consistent {
+            return Err(Error::UnsupportedKind(
+                "its function table does not agree with itself (obfuscated?)".into(),
+            ));
+        }
+        Ok(Self { table, image: image.clone(), gofunc: module.gofunc, text: module.text })
+    }
+
     /// How many functions there are.
     pub fn len(&self) -> usize {
-        0
+        self.table.len()
     }
 
     /// Whether there is none.
@@ -92,8 +88,15 @@ impl FunctionTable {
     }
 
     /// The function at a place in the table.
-    pub fn get(&self, _index: usize) -> Option<Function> {
-        None
+    pub fn get(&self, index: usize) -> Option<Function> {
+        self.table.record(index).map(|record| self.function(&record))
+    }
+
+    /// The name of the function at a place in the table: cheaper than [`Self::get`] when
+    /// all names are looked through.
+    pub fn name(&self, index: usize) -> Option<Cow<'_, str>> {
+        let record = self.table.record(index)?;
+        Some(self.table.name(self.table.name_offset(&record)))
     }
 
     /// All functions in address order.
@@ -102,34 +105,66 @@ impl FunctionTable {
     }
 
     /// The function whose code (padding included) holds an address.
-    pub fn find(&self, _address: Svma) -> Option<Function> {
-        None
+    pub fn find(&self, address: Svma) -> Option<Function> {
+        self.get(self.table.find(address.since(self.text)?)?)
     }
 
     /// All functions of that exact name.
-    pub fn by_name(&self, _name: &str) -> Vec<Function> {
-        Vec::new()
+    pub fn by_name(&self, name: &str) -> Vec<Function> {
+        (0..self.len())
+            .filter_map(|index| self.table.record(index))
+            .filter(|record| self.table.name(self.table.name_offset(record)) == name)
+            .map(|record| self.function(&record))
+            .collect()
     }
 
-    /// File and line of the instruction at `pc`; `None` in padding.
-    pub fn file_line(&self, _function: &Function, _pc: Svma) -> Option<(String, u32)> {
-        None
+    /// File and line of the instruction at `pc`; `None` in padding. What is inlined there
+    /// decides: [`crate::Executable::symbolize`] tells whose line it is. For a return
+    /// address pass the byte before it.
+    pub fn file_line(&self, function: &Function, pc: Svma) -> Option<(String, u32)> {
+        let record = self.table.record(function.index)?;
+        self.position(&record, pc.since(function.entry)?)
     }
 
-    /// Bytes that the function has lowered SP by when it is about to execute `pc` (pcsp;
-    /// 0 at the entry, where SP points to the return address).
-    pub fn sp_delta(&self, _function: &Function, _pc: Svma) -> Option<i32> {
-        None
+    /// Bytes by which the function has lowered SP when it is about to execute `pc`: 0 at
+    /// the entry, where SP points to the return address.
+    pub fn sp_delta(&self, function: &Function, pc: Svma) -> Option<i32> {
+        let record = self.table.record(function.index)?;
+        self.table.sp_deltas(&record).value_at(pc.since(function.entry)?)
     }
 
-    /// All calls inlined into a function.
-    pub fn inline_tree(&self, _function: &Function) -> Vec<InlinedCall> {
-        Vec::new()
+    /// End of the code for which the table has stack depths: the padding begins there.
+    pub fn code_end(&self, function: &Function) -> Svma {
+        let record = self.table.record(function.index);
+        let last = record.and_then(|record| self.table.sp_deltas(&record).last());
+        last.map_or(function.end, |range| function.entry.add(range.end).min(function.end))
     }
 
-    /// All inlined copies of the functions whose name `wanted` accepts: each with the
-    /// function that holds the copy. One pass over the table.
-    pub fn inlined_copies(&self, _wanted: &dyn Fn(&str) -> bool) -> Vec<(Function, InlinedCall)> {
-        Vec::new()
+    /// File and line at an offset from the function's entry.
+    pub(crate) fn position(&self, record: &Record, offset: u64) -> Option<(String, u32)> {
+        let index = self.table.files(record).value_at(offset)?;
+        let line = self.table.lines(record).value_at(offset)?;
+        let file = self.table.file(record, index)?;
+        Some((file.into_owned(), u32::try_from(line).ok()?))
+    }
+
+    fn function(&self, record: &Record) -> Function {
+        let table = &self.table;
+        let entry = self.text.add(record.entry);
+        let func_id = table.func_id(record);
+        let args = table.args(record);
+        let deferreturn = table.deferreturn(record);
+        Function {
+            index: record.index,
+            name: table.name(table.name_offset(record)).into_owned(),
+            entry,
+            end: entry.add(record.size),
+            flags: table.flags(record),
+            func_id,
+            is_wrapper: func_id == table.format().wrapper_id,
+            args_size: if args == ARGS_SIZE_UNKNOWN { None } else { u32::try_from(args).ok() },
+            deferreturn: (deferreturn != 0).then(|| entry.add(deferreturn.into())),
+            start_line: table.start_line(record),
+        }
     }
 }

@@ -151,6 +151,16 @@ impl Image {
             .unwrap_or_default()
     }
 
+    /// Whether the file holds the byte at a stated address.
+    pub fn is_backed(&self, address: Svma) -> bool {
+        self.segments.iter().any(|segment| segment.backs(address))
+    }
+
+    /// `e_type`: `ET_EXEC`, `ET_DYN`, ...
+    pub fn elf_type(&self) -> u16 {
+        self.elf_type
+    }
+
     /// Place in the file of a stated address; `None` where the file does not back it.
     pub fn file_offset(&self, address: Svma) -> Option<FileOffset> {
         let segment = self.segments.iter().find(|segment| segment.backs(address))?;

@@ -3,21 +3,42 @@
 //! panics on it or allocates by a size it states.
 #![forbid(unsafe_code)]
 
+mod abi;
 mod build_info;
+mod bytes;
 pub mod code;
 mod detect;
+mod dwarf;
 mod error;
 mod executable;
 mod function;
+mod go_version;
 mod image;
+mod inline;
 mod module_data;
+mod note;
+mod pclntab;
+mod relocation;
+mod rtype;
+mod scan;
 mod symbol;
+mod symbolizer;
+mod types;
 
-pub use build_info::{BuildInfo, GoVersion, Module};
+pub use abi::{AbiType, Convention, Piece, Place, Placements, Reg, Shape, assign};
+pub use build_info::{BuildInfo, Module};
 pub use detect::BuildMode;
+pub use dwarf::{
+    Captured, DebugInfo, FunctionKey, PlacedSignature, PlacedVariable, Signature, Variable,
+    convention_of, dictionary_position, is_shaped,
+};
 pub use error::Error;
 pub use executable::Executable;
-pub use function::{Frame, Function, FunctionTable, InlinedCall, flag};
+pub use function::{Function, FunctionTable, flag};
+pub use go_version::GoVersion;
 pub use image::{Image, Section, Segment};
+pub use inline::InlinedCall;
 pub use module_data::ModuleData;
 pub use symbol::{Symbol, SymbolTable};
+pub use symbolizer::Frame;
+pub use types::{Field, Kind, TypeId, TypeInfo};
