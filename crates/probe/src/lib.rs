@@ -2,13 +2,19 @@
 //! refusals. Facts in, [`Plan`] out; no kernel, no process.
 #![forbid(unsafe_code)]
 
+pub mod compile;
 pub mod interpret;
 pub mod nearest;
 pub mod package;
 pub mod pattern;
 pub mod plan;
+pub mod planner;
 pub mod rule;
+pub mod selection;
 pub mod value;
+
+#[cfg(test)]
+mod test_image;
 
 pub use plan::{
     ImageId, Plan, PlannedFunction, Program, Refusal, RefusalReason, RuntimeLayout, Site, Witness,

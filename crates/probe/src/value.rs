@@ -27,7 +27,8 @@ pub enum ValueKind {
     },
     /// 1 field: the bytes, `original` = the length.
     String,
-    /// 1 field: fixed-size text of a go-ftrace rule (`cN`), shown up to its first NUL.
+    /// 1 field: fixed-size text of a go-ftrace rule (`cN`), shown up to its first NUL and
+    /// at most N/8 bytes, N being that of the spec's `type_name`.
     Text,
     /// 1 field: the address.
     Pointer,
@@ -127,10 +128,16 @@ fn sign_extend(word: u64, size: u8) -> i64 {
 /// Always gives one value per spec: what is missing or malformed is
 /// [`Value::Unavailable`].
 pub fn decode(specs: &[ValueSpec], fields: &mut Fields<'_>) -> Vec<Value> {
-    specs.iter().map(|spec| decode_one(&spec.kind, fields)).collect()
+    specs.iter().map(|spec| decode_one(spec, fields)).collect()
 }
 
-fn decode_one(kind: &ValueKind, fields: &mut Fields<'_>) -> Value {
+/// Bytes of a rule's text type `cN`.
+fn text_bytes(type_name: &str) -> Option<usize> {
+    type_name.strip_prefix('c')?.parse().ok().map(|bits: usize| bits / 8)
+}
+
+fn decode_one(spec: &ValueSpec, fields: &mut Fields<'_>) -> Value {
+    let kind = &spec.kind;
     if let ValueKind::Unavailable(reason) = kind {
         return Value::Unavailable(reason.clone());
     }
@@ -157,8 +164,10 @@ fn decode_one(kind: &ValueKind, fields: &mut Fields<'_>) -> Value {
             Some(Value::String { bytes: first.data.to_vec(), len: u64::from(first.original) })
         }
         ValueKind::Text => {
-            let end = first.data.iter().position(|&b| b == 0).unwrap_or(first.data.len());
-            Some(Value::String { bytes: first.data[..end].to_vec(), len: end as u64 })
+            let most = text_bytes(&spec.type_name).unwrap_or(usize::MAX);
+            let bytes: Vec<u8> =
+                first.data.iter().copied().take(most).take_while(|byte| *byte != 0).collect();
+            Some(Value::String { len: bytes.len() as u64, bytes })
         }
         ValueKind::Pointer => word(0).map(Value::Pointer),
         ValueKind::Slice => match (word(0), word(1), word(2)) {

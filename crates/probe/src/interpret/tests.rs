@@ -1,24 +1,7 @@
 use super::*;
-use address::MemoryError;
+use crate::test_image::Image;
 use proptest::prelude::*;
 use wire::Fields;
-
-/// One readable range of memory.
-struct Image {
-    base: u64,
-    bytes: Vec<u8>,
-}
-
-impl ReadMemory for Image {
-    fn read_memory(&self, address: Avma, buf: &mut [u8]) -> Result<(), MemoryError> {
-        let error = MemoryError(address);
-        let start = address.0.checked_sub(self.base).ok_or(error)?;
-        let start = usize::try_from(start).map_err(|_| error)?;
-        let end = start.checked_add(buf.len()).ok_or(error)?;
-        buf.copy_from_slice(self.bytes.get(start..end).ok_or(error)?);
-        Ok(())
-    }
-}
 
 const BASE: u64 = 0xc000_0000_0000;
 

@@ -1,0 +1,146 @@
+//! Builds fetch programs, and the [`ValueSpec`]s that give their fields a meaning.
+//!
+//! One [`Builder`] makes the program of one site; [`OpTable`] keeps the programs of a plan,
+//! equal ones once (all returns of a function read the same results).
+
+mod auto;
+mod rule_value;
+mod witness;
+
+pub use auto::{AutoPlace, AutoShape, compile_value};
+pub use rule_value::compile_rule_param;
+pub use witness::{PANIC_TEXT_BYTES, RecoverySp, WitnessOffsets, witness_ops};
+
+use crate::plan::Program;
+use crate::value::{ValueKind, ValueSpec};
+use std::collections::HashMap;
+use wire::{FIELD_HEADER, MAX_FIELD_DATA, MAX_PAYLOAD, MAX_PROGRAM_OPS, Op, OpCode};
+
+/// Bytes of a string that are captured unless told otherwise.
+pub const DEFAULT_STRING_BYTES: u16 = 64;
+
+/// Collects the ops of one program, within the limits of ops and payload.
+#[derive(Clone, Debug)]
+pub struct Builder {
+    ops: Vec<Op>,
+    /// Payload bytes the ops may emit at the most.
+    bytes: usize,
+    string_bytes: u16,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self::new(DEFAULT_STRING_BYTES)
+    }
+}
+
+impl Builder {
+    /// An empty program that captures at most `string_bytes` bytes of a string, itself at
+    /// most [`MAX_FIELD_DATA`].
+    pub fn new(string_bytes: u16) -> Self {
+        Self { ops: Vec::new(), bytes: 0, string_bytes: string_bytes.min(MAX_FIELD_DATA as u16) }
+    }
+
+    /// Bytes of a string that are captured.
+    pub fn string_bytes(&self) -> u16 {
+        self.string_bytes
+    }
+
+    /// Adds ops that emit whole fields, all or (over a limit) none; tells which.
+    pub fn append(&mut self, ops: &[Op]) -> bool {
+        let bytes = self.bytes + ops.iter().map(emitted_bytes).sum::<usize>();
+        if self.ops.len() + ops.len() > MAX_PROGRAM_OPS || bytes > MAX_PAYLOAD {
+            return false;
+        }
+        self.ops.extend_from_slice(ops);
+        self.bytes = bytes;
+        true
+    }
+
+    /// Adds the ops of one value; without room the value is unavailable, and later,
+    /// smaller ones may still fit.
+    fn value(
+        &mut self,
+        name: &str,
+        type_name: &str,
+        compiled: Result<Compiled, String>,
+    ) -> ValueSpec {
+        let kind = match compiled {
+            Ok(Compiled { kind, ops }) if self.append(&ops) => kind,
+            Ok(_) => ValueKind::Unavailable("too many values".to_owned()),
+            Err(reason) => ValueKind::Unavailable(reason),
+        };
+        ValueSpec { name: name.into(), type_name: type_name.into(), kind }
+    }
+
+    /// The program.
+    pub fn finish(self) -> Vec<Op> {
+        self.ops
+    }
+}
+
+/// One value's ops, which emit as many fields as its kind consumes.
+struct Compiled {
+    kind: ValueKind,
+    ops: Vec<Op>,
+}
+
+/// Payload bytes that an op may emit at the most.
+fn emitted_bytes(op: &Op) -> usize {
+    let data = match op.code {
+        OpCode::EmitAcc => 8,
+        OpCode::EmitBytes | OpCode::EmitString => op.imm.clamp(0, MAX_FIELD_DATA as i64) as usize,
+        _ => return 0,
+    };
+    FIELD_HEADER + data.next_multiple_of(8)
+}
+
+/// The programs of a plan in one table, equal ones stored once.
+#[derive(Clone, Debug, Default)]
+pub struct OpTable {
+    ops: Vec<Op>,
+    known: HashMap<Vec<Op>, Program>,
+}
+
+impl OpTable {
+    /// Where the table has the program; an empty one is `Program::default()`.
+    /// Ops beyond [`MAX_PROGRAM_OPS`], which would not run, are not stored.
+    pub fn intern(&mut self, ops: &[Op]) -> Program {
+        let ops = &ops[..ops.len().min(MAX_PROGRAM_OPS)];
+        if ops.is_empty() {
+            return Program::default();
+        }
+        if let Some(program) = self.known.get(ops) {
+            return *program;
+        }
+        let program = Program { start: self.ops.len() as u32, len: ops.len() as u16 };
+        self.ops.extend_from_slice(ops);
+        self.known.insert(ops.to_vec(), program);
+        program
+    }
+
+    /// The ops of a program that the table gave out.
+    pub fn get(&self, program: Program) -> &[Op] {
+        let start = program.start as usize;
+        self.ops.get(start..start + usize::from(program.len)).unwrap_or_default()
+    }
+
+    /// The table: what [`Plan::ops`](crate::Plan::ops) takes.
+    pub fn finish(self) -> Vec<Op> {
+        self.ops
+    }
+}
+
+fn op(code: OpCode, a: u8, imm: i64) -> Op {
+    Op::new(code, a, imm)
+}
+
+/// acc = acc + `offset`, nothing for 0.
+fn push_add(ops: &mut Vec<Op>, offset: i64) {
+    if offset != 0 {
+        ops.push(op(OpCode::Add, 0, offset));
+    }
+}
+
+#[cfg(test)]
+mod tests;

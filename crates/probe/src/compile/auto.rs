@@ -1,0 +1,167 @@
+//! Values read by what the binary says of them: their shape, and where they are.
+
+use super::{Builder, Compiled, op, push_add};
+use crate::value::{ValueKind, ValueSpec};
+use wire::{Op, OpCode};
+
+/// What a Go value is made of, as far as it is captured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AutoShape {
+    /// One byte.
+    Bool,
+    /// Integers, `uintptr`, and named types of them.
+    Int {
+        /// Bytes: 1, 2, 4 or 8.
+        size: u8,
+        /// Two's complement.
+        signed: bool,
+    },
+    /// Floating-point numbers of 4 or 8 bytes.
+    Float {
+        /// Bytes: 4 or 8.
+        size: u8,
+    },
+    /// Data pointer, length.
+    String,
+    /// One word: pointer, map, chan, func, `unsafe.Pointer`.
+    Pointer,
+    /// Data pointer, length, capacity.
+    Slice,
+    /// Two words.
+    Interface {
+        /// The first word is an itab (iface), else the dynamic type itself (eface).
+        has_methods: bool,
+    },
+    /// Not captured, with the reason a person reads.
+    Unsupported(String),
+}
+
+/// Where a value is at the site.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AutoPlace {
+    /// In general registers (hardware numbers), one word of the value each, in order.
+    Registers(Vec<u8>),
+    /// In memory, whole, from SP at the function's first instruction + `offset` bytes on.
+    Stack {
+        /// Bytes; 8 is the first byte above the return address.
+        offset: i64,
+    },
+    /// Not there, with the reason a person reads.
+    Missing(String),
+}
+
+/// Byte of `abi.ITab` (1.19: `runtime.itab`) that holds the dynamic type; the word before
+/// it is the interface's type. Go 1.19 to 1.27: src/internal/abi/iface.go, src/runtime/runtime2.go.
+const ITAB_TYPE: i64 = 8;
+
+/// Adds the ops that fetch one value and tells how to read its fields.
+///
+/// What cannot be fetched is [`ValueKind::Unavailable`] and costs nothing.
+pub fn compile_value(
+    name: &str,
+    type_name: &str,
+    shape: &AutoShape,
+    place: &AutoPlace,
+    builder: &mut Builder,
+) -> ValueSpec {
+    let compiled = compile(shape, place, builder.string_bytes());
+    builder.value(name, type_name, compiled)
+}
+
+fn compile(shape: &AutoShape, place: &AutoPlace, string_bytes: u16) -> Result<Compiled, String> {
+    let kind = kind_of(shape)?;
+    let words = Words::new(place, shape, &kind)?;
+    let mut ops = Vec::new();
+    match &kind {
+        ValueKind::String => {
+            words.load(&mut ops, 1);
+            ops.push(op(OpCode::SetAux, 0, 0));
+            words.load(&mut ops, 0);
+            ops.push(op(OpCode::EmitString, 0, i64::from(string_bytes)));
+        }
+        ValueKind::Interface if matches!(shape, AutoShape::Interface { has_methods: true }) => {
+            words.load(&mut ops, 0);
+            ops.push(op(OpCode::NilCheck, 0, 0));
+            push_add(&mut ops, ITAB_TYPE);
+            ops.extend([op(OpCode::Deref, 0, 0), op(OpCode::EmitAcc, 8, 0)]);
+            words.emit(&mut ops, 1, 8);
+        }
+        ValueKind::Bool => words.emit(&mut ops, 0, 1),
+        ValueKind::Int { size } | ValueKind::Uint { size } | ValueKind::Float { size } => {
+            words.emit(&mut ops, 0, *size);
+        }
+        whole_words => {
+            for word in 0..whole_words.fields() {
+                words.emit(&mut ops, word, 8);
+            }
+        }
+    }
+    Ok(Compiled { kind, ops })
+}
+
+fn kind_of(shape: &AutoShape) -> Result<ValueKind, String> {
+    Ok(match *shape {
+        AutoShape::Bool => ValueKind::Bool,
+        AutoShape::Int { size: size @ (1 | 2 | 4 | 8), signed: true } => ValueKind::Int { size },
+        AutoShape::Int { size: size @ (1 | 2 | 4 | 8), signed: false } => ValueKind::Uint { size },
+        AutoShape::Float { size: size @ (4 | 8) } => ValueKind::Float { size },
+        AutoShape::Int { size, .. } | AutoShape::Float { size } => {
+            return Err(format!("number of {size} bytes"));
+        }
+        AutoShape::String => ValueKind::String,
+        AutoShape::Pointer => ValueKind::Pointer,
+        AutoShape::Slice => ValueKind::Slice,
+        AutoShape::Interface { .. } => ValueKind::Interface,
+        AutoShape::Unsupported(ref reason) => return Err(reason.clone()),
+    })
+}
+
+/// Access to a value's words, wherever they are.
+enum Words<'a> {
+    Registers(&'a [u8]),
+    Stack(i64),
+}
+
+impl<'a> Words<'a> {
+    fn new(place: &'a AutoPlace, shape: &AutoShape, kind: &ValueKind) -> Result<Self, String> {
+        let registers = match place {
+            AutoPlace::Missing(reason) => return Err(reason.clone()),
+            AutoPlace::Stack { offset } => return Ok(Self::Stack(*offset)),
+            AutoPlace::Registers(registers) => registers,
+        };
+        if matches!(shape, AutoShape::Float { .. }) {
+            return Err("float register".to_owned());
+        }
+        let words = if *kind == ValueKind::String { 2 } else { kind.fields() };
+        if registers.len() != words || registers.iter().any(|number| *number > 15) {
+            return Err(format!("{} registers for a value of {words} words", registers.len()));
+        }
+        Ok(Self::Registers(registers))
+    }
+
+    /// acc = word `index`.
+    fn load(&self, ops: &mut Vec<Op>, index: usize) {
+        match self {
+            Self::Registers(registers) => ops.push(op(OpCode::Reg, registers[index], 0)),
+            Self::Stack(offset) => {
+                ops.extend([Self::slot(*offset, index), op(OpCode::Deref, 0, 0)]);
+            }
+        }
+    }
+
+    /// Emits the low `size` bytes of word `index` as a field.
+    fn emit(&self, ops: &mut Vec<Op>, index: usize, size: u8) {
+        match self {
+            Self::Registers(registers) => {
+                ops.extend([op(OpCode::Reg, registers[index], 0), op(OpCode::EmitAcc, size, 0)]);
+            }
+            Self::Stack(offset) => {
+                ops.extend([Self::slot(*offset, index), op(OpCode::EmitBytes, 0, i64::from(size))])
+            }
+        }
+    }
+
+    fn slot(offset: i64, index: usize) -> Op {
+        op(OpCode::StackSlot, 0, offset.wrapping_add(8 * index as i64))
+    }
+}

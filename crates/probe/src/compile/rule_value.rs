@@ -1,0 +1,43 @@
+//! Values of go-ftrace rules.
+
+use super::{Builder, Compiled, op, push_add};
+use crate::rule::{Expr, Register, RuleParam, RuleType, Step};
+use crate::value::{ValueKind, ValueSpec};
+use wire::{Op, OpCode};
+
+/// Adds the ops that fetch one parameter of a rule and tells how to read its field.
+pub fn compile_rule_param(param: &RuleParam, builder: &mut Builder) -> ValueSpec {
+    let mut ops = Vec::new();
+    address(&param.expr, &mut ops);
+    let (kind, bytes) = match param.ty {
+        RuleType::Signed(size) => (ValueKind::Int { size }, u16::from(size)),
+        RuleType::Unsigned(size) => (ValueKind::Uint { size }, u16::from(size)),
+        RuleType::Float(size) => (ValueKind::Float { size }, u16::from(size)),
+        RuleType::Text(bytes) => (ValueKind::Text, bytes),
+    };
+    ops.push(if param.expr.steps.is_empty() {
+        // Text of an odd width is cut by the decoder, which knows the type's name.
+        let width = bytes.min(8).next_power_of_two() as u8;
+        op(OpCode::EmitAcc, width, 0)
+    } else {
+        op(OpCode::EmitBytes, 0, i64::from(bytes))
+    });
+    builder.value(&param.name, &param.ty.to_string(), Ok(Compiled { kind, ops }))
+}
+
+/// acc = what the expression says: the register's value, or the address its steps lead to.
+fn address(expr: &Expr, ops: &mut Vec<Op>) {
+    ops.push(match expr.register {
+        Register::SP => op(OpCode::StackSlot, 0, 0),
+        Register(number) => op(OpCode::Reg, number, 0),
+    });
+    for step in &expr.steps {
+        match *step {
+            Step::Offset(offset) => push_add(ops, offset),
+            Step::Load(offset) => {
+                push_add(ops, offset);
+                ops.push(op(OpCode::Deref, 0, 0));
+            }
+        }
+    }
+}
