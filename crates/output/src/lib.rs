@@ -1,1 +1,27 @@
-//! output
+//! Every form of output: text for people, JSON Lines for programs, tables, the summary.
+//!
+//! Hand events of the timeline to a writer ([`Text`], [`Json`]) with the plan they belong
+//! to, a symbolizer and a `&mut dyn Write`. No process is read here and no clock; an
+//! error is always the writer's (a closed pipe is the caller's to judge).
+#![forbid(unsafe_code)]
+
+mod clock;
+mod duration;
+mod json;
+mod panic_value;
+mod places;
+mod printable;
+mod stat;
+mod summary;
+mod symbols;
+mod text;
+mod value_json;
+mod value_text;
+
+pub use clock::Clock;
+pub use duration::{go_duration, short_duration};
+pub use json::Json;
+pub use stat::{write_stat_json, write_stat_table};
+pub use summary::{RefusedFunction, Summary, zero_hits_reason};
+pub use symbols::SymbolTable;
+pub use text::{Text, TextOptions};

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod fetch;
+pub mod file;
 mod record;
 mod site;
 

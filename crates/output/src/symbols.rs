@@ -1,0 +1,87 @@
+//! The names a recorded file needs, so that it can be read without the process.
+
+use probe::Plan;
+use probe::value::Value;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use timeline::{Call, Event, Location, Symbolizer};
+
+/// Names of one kind kept at the most; what is beyond stays an address.
+const MAX_NAMES: usize = 1 << 20;
+
+/// Resolved addresses. A [`Symbolizer`] itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SymbolTable {
+    /// Code addresses of processes.
+    code: Vec2<Location>,
+    /// Code addresses of the image.
+    image: BTreeMap<u64, Location>,
+    /// Type descriptors.
+    types: Vec2<(String, u8)>,
+}
+
+/// By pid, then by address: JSON has string keys only, so pairs are nested.
+type Vec2<T> = BTreeMap<u32, BTreeMap<u64, T>>;
+
+impl SymbolTable {
+    /// Resolves the return places of `plan`.
+    pub fn observe_plan(&mut self, plan: &Plan, symbols: &dyn Symbolizer) {
+        for site in plan.sites.iter().take(MAX_NAMES) {
+            if let Some(place) = symbols.image_location(site.address.0) {
+                self.image.insert(site.address.0, place);
+            }
+        }
+    }
+
+    /// Resolves the addresses `event` mentions, while the process can still be asked.
+    pub fn observe(&mut self, event: &Event, symbols: &dyn Symbolizer) {
+        match event {
+            Event::Leave(call) => self.observe_call(call, symbols),
+            Event::Panic(panic) => self.observe_type(panic.pid, panic.type_word, symbols),
+            _ => {}
+        }
+    }
+
+    fn observe_call(&mut self, call: &Call, symbols: &dyn Symbolizer) {
+        if let Some(address) = call.caller.checked_sub(1) {
+            let places = self.code.entry(call.pid).or_default();
+            if places.len() < MAX_NAMES
+                && !places.contains_key(&address)
+                && let Some(place) = symbols.location(call.pid, address)
+            {
+                places.insert(address, place);
+            }
+        }
+        for value in call.args.iter().chain(&call.results) {
+            if let Value::Interface { type_word, .. } = value {
+                self.observe_type(call.pid, *type_word, symbols);
+            }
+        }
+    }
+
+    fn observe_type(&mut self, pid: u32, address: u64, symbols: &dyn Symbolizer) {
+        let types = self.types.entry(pid).or_default();
+        if address != 0
+            && types.len() < MAX_NAMES
+            && !types.contains_key(&address)
+            && let Some(name) = symbols.type_name(pid, address)
+        {
+            types.insert(address, name);
+        }
+    }
+}
+
+impl Symbolizer for SymbolTable {
+    fn location(&self, pid: u32, address: u64) -> Option<Location> {
+        self.code.get(&pid)?.get(&address).cloned()
+    }
+
+    fn image_location(&self, address: u64) -> Option<Location> {
+        self.image.get(&address).cloned()
+    }
+
+    fn type_name(&self, pid: u32, address: u64) -> Option<(String, u8)> {
+        self.types.get(&pid)?.get(&address).cloned()
+    }
+}
