@@ -1,0 +1,323 @@
+//! A plan as text: for `--dry-run` and for tests that compare whole plans.
+
+use crate::plan::{Plan, PlannedFunction, Program, Site};
+use crate::value::{ValueKind, ValueSpec};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use wire::{GSource, Op, OpCode, SiteKind};
+
+/// Shows a plan: the image, each function with its sites, programs and values, what is
+/// refused. Stable: equal plans give equal text. A program is written where it is first
+/// used and named `#N`, N being the number of its first op.
+#[derive(Clone, Copy, Debug)]
+pub struct PlanText<'a>(pub &'a Plan);
+
+impl fmt::Display for PlanText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plan = self.0;
+        let or_unknown = |text: &'_ str| if text.is_empty() { "?" } else { text }.to_owned();
+        writeln!(
+            f,
+            "image {} {} build {}",
+            or_unknown(&plan.image.path),
+            or_unknown(&plan.image.go_version),
+            or_unknown(&plan.image.build_id)
+        )?;
+        let layout = &plan.runtime;
+        writeln!(
+            f,
+            "runtime g.goid {:+} g.stack.hi {:+} g.m {:+} m.g0 {:+} m.curg {:+} tls g {:+}",
+            layout.g_goid, layout.g_stack_hi, layout.g_m, layout.m_g0, layout.m_curg, layout.tls_g
+        )?;
+        let traced = plan.functions.iter().filter(|function| function.traced).count();
+        writeln!(
+            f,
+            "{traced} functions traced, {} sites, {} ops, {} refused",
+            plan.sites.len(),
+            plan.ops.len(),
+            plan.refused.len()
+        )?;
+        let mut sites_of: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for (id, site) in plan.sites.iter().enumerate() {
+            sites_of.entry(site.function).or_default().push(id);
+        }
+        let mut shown = BTreeSet::new();
+        for (index, function) in (0u32..).zip(&plan.functions) {
+            write_function(f, function)?;
+            write_sites(f, plan, &sites_of.remove(&index).unwrap_or_default(), &mut shown)?;
+        }
+        for (function, sites) in sites_of {
+            writeln!(f, "unknown function {function}")?;
+            write_sites(f, plan, &sites, &mut shown)?;
+        }
+        for refusal in &plan.refused {
+            writeln!(f, "refused {}: {}", refusal.function, refusal.reason.0)?;
+        }
+        Ok(())
+    }
+}
+
+fn write_function(f: &mut fmt::Formatter<'_>, function: &PlannedFunction) -> fmt::Result {
+    write!(f, "{} 0x{:x}+0x{:x}", function.name, function.entry, function.size)?;
+    if !function.file.is_empty() {
+        write!(f, " {}:{}", function.file, function.line)?;
+    }
+    if let Some(witness) = function.witness {
+        write!(f, " witness {witness:?}")?;
+    }
+    writeln!(f, "{}", if function.traced { "" } else { " not traced" })?;
+    for (title, values) in [("arg", &function.args), ("result", &function.results)] {
+        for value in values {
+            write_value(f, title, value)?;
+        }
+    }
+    Ok(())
+}
+
+fn write_value(f: &mut fmt::Formatter<'_>, title: &str, value: &ValueSpec) -> fmt::Result {
+    write!(f, "  {title} {} {}: ", value.name, value.type_name)?;
+    match &value.kind {
+        ValueKind::Bool => f.write_str("bool"),
+        ValueKind::Int { size } => write!(f, "int of {size}"),
+        ValueKind::Uint { size } => write!(f, "uint of {size}"),
+        ValueKind::Float { size } => write!(f, "float of {size}"),
+        ValueKind::String => f.write_str("string"),
+        ValueKind::Text => f.write_str("text"),
+        ValueKind::Pointer => f.write_str("pointer"),
+        ValueKind::Slice => f.write_str("slice"),
+        ValueKind::Interface => f.write_str("interface"),
+        ValueKind::Unavailable(reason) => write!(f, "unavailable, {reason}"),
+    }?;
+    writeln!(f)
+}
+
+fn write_sites(
+    f: &mut fmt::Formatter<'_>,
+    plan: &Plan,
+    ids: &[usize],
+    shown: &mut BTreeSet<u32>,
+) -> fmt::Result {
+    for &id in ids {
+        let site = &plan.sites[id];
+        write_site(f, id, site)?;
+        if site.program.len > 0 && shown.insert(site.program.start) {
+            write_program(f, plan, site.program)?;
+        }
+    }
+    Ok(())
+}
+
+fn write_site(f: &mut fmt::Formatter<'_>, id: usize, site: &Site) -> fmt::Result {
+    let kind = match site.kind {
+        SiteKind::Entry => "entry",
+        SiteKind::Return => "return",
+        SiteKind::TailJump => "tail",
+        SiteKind::At => "at",
+    };
+    let g = match site.g_source {
+        GSource::R14 => "r14",
+        GSource::Tls => "tls",
+    };
+    write!(
+        f,
+        "  site {id} {kind} 0x{:x} file 0x{:x} sp {:+} g {g}",
+        site.address, site.file_offset, site.sp_delta
+    )?;
+    if site.program.len > 0 {
+        write!(f, " program #{}", site.program.start)?;
+    }
+    writeln!(f)
+}
+
+fn write_program(f: &mut fmt::Formatter<'_>, plan: &Plan, program: Program) -> fmt::Result {
+    let start = program.start as usize;
+    match plan.ops.get(start..start.saturating_add(usize::from(program.len))) {
+        Some(ops) => write_fields(f, ops),
+        None => writeln!(f, "    beyond the op table"),
+    }
+}
+
+/// One line a field.
+fn write_fields(f: &mut fmt::Formatter<'_>, ops: &[Op]) -> fmt::Result {
+    let is_emit =
+        |op: &Op| matches!(op.code, OpCode::EmitAcc | OpCode::EmitBytes | OpCode::EmitString);
+    for field in ops.split_inclusive(is_emit) {
+        let line: Vec<String> = field.iter().map(|op| OpText(*op).to_string()).collect();
+        writeln!(f, "    {}", line.join(", "))?;
+    }
+    Ok(())
+}
+
+/// Shows one op, as in `deref` and `add +8`.
+#[derive(Clone, Copy, Debug)]
+pub struct OpText(pub Op);
+
+impl fmt::Display for OpText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const REGISTERS: [&str; 16] = [
+            "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11",
+            "r12", "r13", "r14", "r15",
+        ];
+        let Op { code, a, imm } = self.0;
+        match code {
+            OpCode::Reg => f.write_str(REGISTERS[usize::from(a & 15)]),
+            OpCode::StackSlot => write!(f, "stack {imm:+}"),
+            OpCode::CurrentG => f.write_str("g"),
+            OpCode::Add => write!(f, "add {imm:+}"),
+            OpCode::Deref => f.write_str("deref"),
+            OpCode::SetAux => f.write_str("set aux"),
+            OpCode::GetAux => f.write_str("get aux"),
+            OpCode::Reset => f.write_str("reset"),
+            OpCode::EmitAcc => write!(f, "emit {a}"),
+            OpCode::EmitBytes => write!(f, "emit bytes {imm}"),
+            OpCode::EmitString => write!(f, "emit string {imm}"),
+            OpCode::NilCheck => f.write_str("nil check"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compile::{
+        AutoPlace, AutoShape, Builder, OpTable, RecoverySp, WitnessOffsets, compile_value,
+        witness_ops,
+    };
+    use crate::plan::{ImageId, Refusal, RefusalReason, RuntimeLayout, Witness};
+    use address::{FileOffset, Svma};
+
+    fn site(function: u32, kind: SiteKind, address: u64, program: Program) -> Site {
+        Site {
+            function,
+            kind,
+            address: Svma(address),
+            file_offset: FileOffset(address - 0x40_0000),
+            sp_delta: if kind == SiteKind::Return { 0 } else { 8 },
+            g_source: if function == 0 { GSource::R14 } else { GSource::Tls },
+            program,
+        }
+    }
+
+    fn function(name: &str, entry: u64, args: Vec<ValueSpec>) -> PlannedFunction {
+        PlannedFunction {
+            name: name.to_owned(),
+            file: String::new(),
+            line: 0,
+            entry: Svma(entry),
+            size: 0x80,
+            traced: true,
+            witness: None,
+            args,
+            results: Vec::new(),
+        }
+    }
+
+    fn plan() -> Plan {
+        let mut table = OpTable::default();
+        let value = |name: &str, shape, registers: &[u8], builder: &mut Builder| {
+            compile_value(name, "T", &shape, &AutoPlace::Registers(registers.to_vec()), builder)
+        };
+        let mut builder = Builder::default();
+        let args = vec![
+            value("s", AutoShape::String, &[0, 3], &mut builder),
+            value("f", AutoShape::Float { size: 8 }, &[0], &mut builder),
+        ];
+        let entry = table.intern(&builder.finish());
+        let mut builder = Builder::default();
+        let results =
+            vec![value("~r0", AutoShape::Interface { has_methods: true }, &[0, 3], &mut builder)];
+        let exit = table.intern(&builder.finish());
+        let offsets = WitnessOffsets {
+            g_goid: 152,
+            g_stack_hi: 8,
+            recovery: RecoverySp::ViaPanic { g_panic: 32, panic_sp: 40 },
+        };
+        let recovery = table.intern(&witness_ops(Witness::Recovery, &offsets));
+        let traced = PlannedFunction {
+            results,
+            file: "/src/main.go".into(),
+            line: 10,
+            ..function("main.greet", 0x48_0000, args)
+        };
+        let watched = PlannedFunction {
+            traced: false,
+            witness: Some(Witness::Recovery),
+            ..function("runtime.recovery", 0x43_0000, Vec::new())
+        };
+        Plan {
+            image: ImageId {
+                path: "/bin/app".into(),
+                go_version: "go1.26.6".into(),
+                ..ImageId::default()
+            },
+            runtime: RuntimeLayout {
+                g_goid: 152,
+                g_stack_hi: 8,
+                g_m: 48,
+                m_g0: 0,
+                m_curg: 184,
+                tls_g: -8,
+            },
+            functions: vec![traced, watched],
+            sites: vec![
+                site(0, SiteKind::Entry, 0x48_000a, entry),
+                site(0, SiteKind::Return, 0x48_0040, exit),
+                site(0, SiteKind::Return, 0x48_0050, exit),
+                site(0, SiteKind::TailJump, 0x48_0060, Program::default()),
+                site(1, SiteKind::Entry, 0x43_0010, recovery),
+                site(7, SiteKind::At, 0x43_0010, Program { start: 9000, len: 1 }),
+            ],
+            ops: table.finish(),
+            refused: vec![Refusal {
+                function: "main.tiny".into(),
+                reason: RefusalReason("no room for a site".into()),
+            }],
+        }
+    }
+
+    #[test]
+    fn a_plan_as_text() {
+        let expected = "\
+image /bin/app go1.26.6 build ?
+runtime g.goid +152 g.stack.hi +8 g.m +48 m.g0 +0 m.curg +184 tls g -8
+1 functions traced, 6 sites, 25 ops, 1 refused
+main.greet 0x480000+0x80 /src/main.go:10
+  arg s T: string
+  arg f T: unavailable, float register
+  result ~r0 T: interface
+  site 0 entry 0x48000a file 0x8000a sp +8 g r14 program #0
+    rbx, set aux, rax, emit string 64
+  site 1 return 0x480040 file 0x80040 sp +0 g r14 program #4
+    rax, nil check, add +8, deref, emit 8
+    rbx, emit 8
+  site 2 return 0x480050 file 0x80050 sp +0 g r14 program #4
+  site 3 tail 0x480060 file 0x80060 sp +8 g r14
+runtime.recovery 0x430000+0x80 witness Recovery not traced
+  site 4 entry 0x430010 file 0x30010 sp +8 g tls program #11
+    rax, add +152, deref, emit 8
+    rax, add +8, deref, emit 8
+    rax, add +32, deref, add +40, deref, emit 8
+unknown function 7
+  site 5 at 0x430010 file 0x30010 sp +8 g tls program #9000
+    beyond the op table
+refused main.tiny: no room for a site
+";
+        assert_eq!(PlanText(&plan()).to_string(), expected);
+    }
+
+    #[test]
+    fn every_op_has_a_text() {
+        let ops = [
+            (OpCode::Reg, 15, 0, "r15"),
+            (OpCode::StackSlot, 0, -8, "stack -8"),
+            (OpCode::CurrentG, 0, 0, "g"),
+            (OpCode::Add, 0, -1, "add -1"),
+            (OpCode::GetAux, 0, 0, "get aux"),
+            (OpCode::Reset, 0, 0, "reset"),
+            (OpCode::EmitBytes, 0, 16, "emit bytes 16"),
+        ];
+        for (code, a, imm, text) in ops {
+            assert_eq!(OpText(Op::new(code, a, imm)).to_string(), text);
+        }
+    }
+}
