@@ -1,1 +1,32 @@
-//! process
+//! A path or pid to bytes and identity: executables, maps, threads, memory, discovery,
+//! and starting a program so that it can be prepared before its first instruction.
+//!
+//! Hand in a pid; get a [`Process`] that notices when the pid comes to mean another process.
+//! Reads files, `/proc` and process memory; interprets no Go structure and changes
+//! nothing in the processes it looks at.
+
+mod clock;
+mod error;
+mod file_source;
+mod find;
+mod held;
+mod launch;
+mod lookup;
+mod maps;
+mod memory;
+mod opened;
+mod privilege;
+mod user;
+
+pub use clock::clock_source;
+pub use error::Error;
+pub use file_source::{FileIdentity, FileSource};
+pub use find::find_by_exe;
+pub use held::{HELD_FAILED, held_exec};
+pub use launch::{ExecError, Held, spawn_held};
+pub use lookup::find_program;
+pub use maps::{Mapping, Maps};
+pub use memory::ProcessMemory;
+pub use opened::Process;
+pub use privilege::{Capabilities, Capability, Restrictions, why_inaccessible};
+pub use user::User;

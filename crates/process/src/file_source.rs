@@ -1,0 +1,72 @@
+//! Executables as bytes.
+
+use crate::error::Error;
+use address::ReadAt;
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::Path;
+
+/// Which file, whatever its name.
+///
+/// On overlay file systems the numbers seen through a container's mount differ from those of
+/// the file below it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileIdentity {
+    /// Device number, as `stat` gives it.
+    pub device: u64,
+    /// Inode number.
+    pub inode: u64,
+}
+
+impl FileIdentity {
+    /// The identity of what `path` opens.
+    pub fn of(path: &Path) -> Result<Self, Error> {
+        std::fs::metadata(path).map(|m| Self::from(&m)).map_err(|e| Error::file(path, e))
+    }
+}
+
+impl From<&Metadata> for FileIdentity {
+    fn from(meta: &Metadata) -> Self {
+        Self { device: meta.dev(), inode: meta.ino() }
+    }
+}
+
+/// An open file read by `pread`: a file that shrinks gives an error, never a SIGBUS.
+#[derive(Debug)]
+pub struct FileSource {
+    file: File,
+    identity: FileIdentity,
+}
+
+impl FileSource {
+    /// Opens `path`, which must be a regular file. `/proc/PID/exe` works for deleted executables
+    /// and those in other mount namespaces.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        Self::open_io(path).map_err(|e| Error::file(path, e))
+    }
+
+    pub(crate) fn open_io(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let meta = file.metadata()?;
+        if !meta.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
+        Ok(Self { identity: FileIdentity::from(&meta), file })
+    }
+
+    /// Which file it is.
+    pub fn identity(&self) -> FileIdentity {
+        self.identity
+    }
+}
+
+impl ReadAt for FileSource {
+    fn size(&self) -> u64 {
+        self.file.metadata().map_or(0, |m| m.len())
+    }
+
+    fn read_exact_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(buf, offset)
+    }
+}

@@ -1,0 +1,47 @@
+//! Memory of another process.
+
+use crate::error::Error;
+use address::{Avma, MemoryError, ReadMemory};
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+
+/// Reads a process's memory while it runs; what is read may be torn.
+#[derive(Debug)]
+pub struct ProcessMemory {
+    pid: libc::pid_t,
+    /// `/proc/PID/mem`, where process_vm_readv is missing or filtered (seccomp, gVisor).
+    file: Option<File>,
+}
+
+impl ProcessMemory {
+    pub(crate) fn open(pid: u32, dir: &std::path::Path) -> Result<Self, Error> {
+        let path = dir.join("mem");
+        let raw = libc::pid_t::try_from(pid).map_err(|_| Error::NoProcess(pid))?;
+        let file = File::open(&path).map_err(|e| Error::of_process(pid, path, e))?;
+        Ok(Self { pid: raw, file: Some(file) })
+    }
+
+    /// Whole or not at all.
+    fn read_remote(&self, address: u64, buf: &mut [u8]) -> bool {
+        let local = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };
+        let Ok(start) = usize::try_from(address) else { return false };
+        let remote =
+            libc::iovec { iov_base: std::ptr::without_provenance_mut(start), iov_len: buf.len() };
+        // SAFETY: the kernel writes at most `buf.len()` bytes to `buf`, which is borrowed mutably
+        // for the call; the remote range is only looked at in the other process.
+        let read = unsafe { libc::process_vm_readv(self.pid, &local, 1, &remote, 1, 0) };
+        usize::try_from(read) == Ok(buf.len())
+    }
+}
+
+impl ReadMemory for ProcessMemory {
+    fn read_memory(&self, address: Avma, buf: &mut [u8]) -> Result<(), MemoryError> {
+        if buf.is_empty() || self.read_remote(address.0, buf) {
+            return Ok(());
+        }
+        // The descriptor stays with the address space it was opened on: after execve, and when
+        // the pid is another's, it reads nothing.
+        let file = self.file.as_ref().ok_or(MemoryError(address))?;
+        file.read_exact_at(buf, address.0).map_err(|_| MemoryError(address))
+    }
+}

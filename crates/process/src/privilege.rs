@@ -1,0 +1,133 @@
+//! What we may do, and what forbids the rest: for `doctor` and for errors.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+
+/// A capability this project needs somewhere (include/uapi/linux/capability.h).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Capability {
+    /// Read `/proc` entries and executables of other users.
+    DacReadSearch = 2,
+    /// Look into and stop other users' processes.
+    SysPtrace = 19,
+    /// What BPF and perf needed before 5.8.
+    SysAdmin = 21,
+    /// Raise the locked-memory limit.
+    SysResource = 24,
+    /// Attach probes.
+    Perfmon = 38,
+    /// Load BPF programs.
+    Bpf = 39,
+}
+
+/// Effective capabilities of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities(pub u64);
+
+impl Capabilities {
+    /// Our own; none when `/proc` does not say.
+    pub fn own() -> Self {
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        Self(
+            field(&status, "CapEff").and_then(|hex| u64::from_str_radix(hex, 16).ok()).unwrap_or(0),
+        )
+    }
+
+    /// Whether `capability` is among them.
+    pub fn has(self, capability: Capability) -> bool {
+        self.0 >> capability as u8 & 1 == 1
+    }
+}
+
+/// System-wide and own restrictions; `None` where the kernel does not say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Restrictions {
+    /// `kernel.yama.ptrace_scope`: 0 classic, 1 children only, 2 CAP_SYS_PTRACE only, 3 nobody.
+    pub yama_ptrace_scope: Option<u8>,
+    /// Kernel lockdown: `none`, `integrity` or `confidentiality` (which forbids BPF to read).
+    pub lockdown: Option<String>,
+    /// Our own seccomp mode: 0 none, 1 strict, 2 a filter.
+    pub seccomp: Option<u8>,
+    /// Whether we can not gain privileges by execve.
+    pub no_new_privs: Option<bool>,
+    /// `kernel.perf_event_paranoid`.
+    pub perf_event_paranoid: Option<i32>,
+    /// `kernel.unprivileged_bpf_disabled`.
+    pub unprivileged_bpf_disabled: Option<u8>,
+}
+
+impl Restrictions {
+    /// As they are now.
+    pub fn now() -> Self {
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        Self {
+            yama_ptrace_scope: number("/proc/sys/kernel/yama/ptrace_scope"),
+            lockdown: fs::read_to_string("/sys/kernel/security/lockdown")
+                .ok()
+                .and_then(|text| chosen(&text).map(str::to_owned)),
+            seccomp: field(&status, "Seccomp").and_then(|n| n.parse().ok()),
+            no_new_privs: field(&status, "NoNewPrivs").map(|n| n == "1"),
+            perf_event_paranoid: number("/proc/sys/kernel/perf_event_paranoid"),
+            unprivileged_bpf_disabled: number("/proc/sys/kernel/unprivileged_bpf_disabled"),
+        }
+    }
+}
+
+/// Why we may not look into the process `pid`; `None` when nothing known forbids it.
+pub fn why_inaccessible(pid: u32) -> Option<String> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let capabilities = Capabilities::own();
+    if capabilities.has(Capability::SysPtrace) {
+        // Yama's mode 3 forbids attaching to everyone; reading memory stays allowed.
+        return None;
+    }
+    let own = rustix::process::geteuid().as_raw();
+    let uid = field(&status, "Uid").and_then(|ids| ids.split_whitespace().next()?.parse().ok());
+    if let Some(uid) = uid.filter(|&uid: &u32| uid != own) {
+        return Some(format!(
+            "process {pid} belongs to user {uid} and we are user {own}: run as root or as that user"
+        ));
+    }
+    // The kernel gives the entries of a process that is not dumpable to root.
+    let owner = fs::metadata(format!("/proc/{pid}/stat")).ok()?.uid();
+    if owner != own {
+        return Some(format!(
+            "process {pid} is not dumpable (file capabilities, setuid, or PR_SET_DUMPABLE 0): run as root"
+        ));
+    }
+    match Restrictions::now().yama_ptrace_scope {
+        Some(scope @ 1..) => {
+            Some(format!("kernel.yama.ptrace_scope is {scope}: run as root, or set it to 0"))
+        }
+        _ => None,
+    }
+}
+
+fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+}
+
+fn number<T: std::str::FromStr>(path: &str) -> Option<T> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// `none [integrity] confidentiality` chooses the one in brackets.
+fn chosen(text: &str) -> Option<&str> {
+    text.split_once('[')?.1.split_once(']').map(|(word, _)| word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_texts_are_read() {
+        let status = "Name:\tx\nUid:\t1000\t1000\t1000\t1000\nSeccomp:\t2\nSeccomp_filters:\t1\n";
+        assert_eq!(field(status, "Seccomp"), Some("2"));
+        assert_eq!(field(status, "Missing"), None);
+        assert_eq!(chosen("none [integrity] confidentiality\n"), Some("integrity"));
+        let bpf = Capabilities(1 << 39);
+        assert!(bpf.has(Capability::Bpf) && !bpf.has(Capability::Perfmon));
+    }
+}
