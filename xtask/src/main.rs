@@ -1,1 +1,45 @@
-fn main() {}
+//! Tasks of the repository: `cargo run -p xtask -- TASK`.
+
+mod ci;
+mod matrix;
+mod tidy;
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(about = "Tasks of the repository")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Formatting, lints, documentation, tidy and all tests: what has to pass.
+    Ci,
+    /// What neither rustfmt nor clippy looks at: file lengths, forbidden code, crate borders.
+    Tidy,
+    /// Run the core suite for every Go version and build mode; results in docs/matrix.json.
+    Matrix(matrix::Args),
+}
+
+fn main() -> anyhow::Result<()> {
+    match Cli::parse().task {
+        Task::Ci => ci::run(),
+        Task::Tidy => tidy::run(),
+        Task::Matrix(args) => matrix::run(&args),
+    }
+}
+
+/// The top of the repository.
+fn root() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+/// One line for the person who runs a task.
+#[expect(clippy::print_stdout, reason = "a task's output")]
+fn say(line: impl std::fmt::Display) {
+    println!("{line}");
+}

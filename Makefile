@@ -1,0 +1,37 @@
+# Every target works from a fresh clone on Debian or Ubuntu; `make setup` installs what is
+# missing (as root, or with sudo).
+PREFIX ?= /usr/local
+CARGO ?= cargo
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+.PHONY: all build demo test setup setup-build check install clean
+
+all: build
+
+setup-build:
+	scripts/setup build
+
+setup:
+	scripts/setup test
+
+build: setup-build
+	$(CARGO) build --release --locked
+
+demo: build
+	demo/run
+
+check:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked -q
+	$(CARGO) run -q --locked -p xtask -- tidy
+
+# Needs root: uprobes are loaded into the kernel. A test that cannot run fails.
+test: setup check
+	$(CARGO) test --workspace --locked --no-fail-fast
+
+install: build
+	install -D -m 0755 "$$($(CARGO) metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/release/gospect" "$(DESTDIR)$(PREFIX)/bin/gospect"
+
+clean:
+	$(CARGO) clean
