@@ -1,7 +1,7 @@
 //! Names near a pattern that matched nothing.
 
 /// Edits beyond which two names are not alike.
-const MAX_DISTANCE: usize = 6;
+const MAX_DISTANCE: usize = 4;
 /// Names longer than this are not measured: time is bounded whatever the symbol table holds.
 const MAX_LENGTH: usize = 256;
 
@@ -68,7 +68,7 @@ impl Wanted {
         if self.is_tail_of(bytes) {
             return Some(1);
         }
-        let mut bound = MAX_DISTANCE.min(self.text.len() / 3 + 1);
+        let mut bound = MAX_DISTANCE.min(self.text.len() / 4 + 1);
         if let Some(worst) = worst {
             bound = bound.min(worst.checked_sub(EDITED)?);
         }
@@ -104,17 +104,21 @@ impl Wanted {
         if name.len().abs_diff(self.text.len()) > bound || apart > 2 * bound {
             return None;
         }
+        // Cells further than `bound` from the diagonal are over it; they hold `over`.
+        let over = bound + 1;
         row.clear();
-        row.extend(0..=name.len());
+        row.extend((0..=name.len()).map(|j| j.min(over)));
         for (i, &want) in self.text.iter().enumerate() {
-            let mut diagonal = row[0];
-            row[0] = i + 1;
-            let mut least = row[0];
-            for (j, &have) in name.iter().enumerate() {
-                let replaced = diagonal + usize::from(have.to_ascii_lowercase() != want);
-                diagonal = row[j + 1];
-                row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-                least = least.min(row[j + 1]);
+            let first = (i + 1).saturating_sub(bound).max(1);
+            let last = (i + 1 + bound).min(name.len());
+            let mut diagonal = row[first - 1];
+            row[first - 1] = if first == 1 { (i + 1).min(over) } else { over };
+            let mut least = row[first - 1];
+            for j in first..=last {
+                let replaced = diagonal + usize::from(name[j - 1].to_ascii_lowercase() != want);
+                diagonal = row[j];
+                row[j] = replaced.min(diagonal + 1).min(row[j - 1] + 1).min(over);
+                least = least.min(row[j]);
             }
             if least > bound {
                 return None;

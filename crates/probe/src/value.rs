@@ -185,3 +185,64 @@ fn decode_one(spec: &ValueSpec, fields: &mut Fields<'_>) -> Value {
     };
     decoded.unwrap_or_else(|| failure(FieldStatus::Ok))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(kind: ValueKind) -> ValueSpec {
+        ValueSpec { name: "v".into(), type_name: "T".into(), kind }
+    }
+
+    fn field(status: u8, data: &[u8]) -> Vec<u8> {
+        let len = data.len() as u8;
+        let mut bytes = vec![status, 0, len, 0, len, 0, 0, 0];
+        bytes.extend_from_slice(data);
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        bytes
+    }
+
+    fn unavailable(reason: &str) -> Value {
+        Value::Unavailable(reason.to_owned())
+    }
+
+    #[test]
+    fn every_spec_gets_a_value_whatever_the_payload_holds() {
+        let specs = [
+            spec(ValueKind::Bool),
+            spec(ValueKind::Unavailable("optimized out".to_owned())),
+            spec(ValueKind::Slice),
+            spec(ValueKind::Int { size: 2 }),
+            spec(ValueKind::Pointer),
+            spec(ValueKind::Interface),
+            spec(ValueKind::Uint { size: 8 }),
+        ];
+        let word = field(0, &7u64.to_le_bytes());
+        let payload = [
+            field(0, &[1]),
+            word.clone(),
+            field(1, &[]),
+            word.clone(),
+            field(0, &0xfffe_u16.to_le_bytes()),
+            field(0, &[0; 9]),
+            field(2, &[]),
+            word,
+            field(3, &[]),
+        ]
+        .concat();
+        let expected = [
+            Value::Bool(true),
+            unavailable("optimized out"),
+            unavailable("memory not readable"),
+            Value::Int(-2),
+            unavailable("malformed record"),
+            Value::NilInterface,
+            unavailable("record full"),
+        ];
+        assert_eq!(decode(&specs, &mut Fields::new(&payload)), expected);
+        for len in 0..payload.len() {
+            let decoded = decode(&specs, &mut Fields::new(&payload[..len]));
+            assert_eq!(decoded.len(), specs.len(), "payload cut to {len} bytes");
+        }
+    }
+}

@@ -124,6 +124,8 @@ fn equal_programs_are_stored_once() {
     let programs = [table.intern(&one), table.intern(&two), table.intern(&one), table.intern(&[])];
     let at = |start, len| Program { start, len };
     assert_eq!(programs, [at(0, 1), at(1, 1), at(0, 1), at(0, 0)]);
+    assert_eq!(programs.map(|program| table.get(program)), [&one[..], &two, &one, &[]]);
+    assert_eq!(table.get(at(1, 2)), &[]);
     assert_eq!(table.finish(), [one, two].concat());
 }
 
