@@ -237,11 +237,11 @@ impl Text {
     ) -> io::Result<()> {
         let described = describe(panic, symbols);
         let mut text = "!! panic: ".to_owned();
-        if let Some(name) = &described.type_name {
-            push_printable(&mut text, name);
-            text.push(' ');
-        }
+        push_printable(&mut text, described.type_name.as_deref().unwrap_or_default());
+        let parens = if described.type_name.is_some() { ["(", ")"] } else { ["", ""] };
+        text.push_str(parens[0]);
         push_value(&mut text, &described.spec, &described.value, panic.pid, symbols);
+        text.push_str(parens[1]);
         if let Some((bytes, len)) = &described.message {
             text.push(' ');
             push_string(&mut text, bytes, *len);

@@ -75,7 +75,9 @@ pub struct Call {
     pub end_ns: u64,
     /// How it ended; `Open` while running.
     pub end: End,
-    /// Whether `end_ns` was measured at the exit itself (false: inferred).
+    /// Whether `end_ns` was measured at this call's own exit. False: inferred, or records
+    /// were lost during the call, so that the exit may be that of a later call from the
+    /// same place.
     pub end_exact: bool,
     /// Values at entry, one per `PlannedFunction::args`.
     pub args: Vec<Value>,
@@ -94,7 +96,7 @@ pub struct Panic {
     pub pid: u32,
     /// Goroutine.
     pub goid: u64,
-    /// Time, nanoseconds on the capture's clock.
+    /// When it reached the end of the stack, nanoseconds on the capture's clock.
     pub ts_ns: u64,
     /// Type descriptor of the panic value (avma), 0 for nil.
     pub type_word: u64,

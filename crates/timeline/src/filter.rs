@@ -128,9 +128,16 @@ impl Filter {
         let mut chain = Vec::new();
         let mut next = Some(id);
         while let Some(open) = next.and_then(|id| self.open.get_mut(&id)) {
-            let Some(held) = open.held.take() else { break };
+            let Some(mut held) = open.held.take() else { break };
             self.held.remove(&(held.start_ns, held.id));
             next = open.parent;
+            // A call on a system stack may outlive the one it began in, hidden by now.
+            if next.is_some_and(|parent| !self.open.contains_key(&parent)) {
+                held.parent = None;
+                if let Some(open) = self.open.get_mut(&held.id) {
+                    open.parent = None;
+                }
+            }
             chain.push(held);
         }
         out.extend(chain.into_iter().rev().map(|call| Event::Enter(*call)));

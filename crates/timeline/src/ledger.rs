@@ -18,6 +18,8 @@ pub(crate) struct Ledger {
 pub(crate) struct Exit {
     pub site: u32,
     pub results: Vec<Value>,
+    /// No record was lost during the call: the exit is certainly its own.
+    pub certain: bool,
 }
 
 impl Ledger {
@@ -53,7 +55,7 @@ impl Ledger {
         let mut call = frame.call;
         call.end_ns = ts_ns.max(call.start_ns);
         call.end = end;
-        call.end_exact = exit.is_some();
+        call.end_exact = exit.as_ref().is_some_and(|exit| exit.certain);
         if let Some(exit) = exit {
             call.exit_site = Some(exit.site);
             call.results = exit.results;

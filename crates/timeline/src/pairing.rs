@@ -1,7 +1,7 @@
 //! Pairs entries with exits, by (pid, goroutine, depth).
 
 use crate::counters::Counters;
-use crate::event::{Call, End, Event};
+use crate::event::{Call, End, Event, Panic};
 use crate::ledger::{Exit, Ledger, footprint};
 use crate::loss::Losses;
 use crate::stack::{Frame, Pending, inferred_system_end};
@@ -91,6 +91,11 @@ impl Timeline {
     /// Whether no call is open.
     pub fn is_idle(&self) -> bool {
         self.ledger.counters.open == 0
+    }
+
+    /// Entries in the tables that tell stacks apart: what grows if something leaks.
+    pub fn remembered(&self) -> usize {
+        self.table.remembered()
     }
 
     /// From now on no new root call opens; open trees go on.
@@ -201,12 +206,12 @@ impl Timeline {
     fn enter(&mut self, hit: &Hit<'_>, out: &mut Vec<Event>) {
         self.ledger.counters.entries += 1;
         let record = hit.record;
-        let (depth, parent) = self.above(hit);
-        if self.draining && parent.is_none() {
+        if self.draining && self.above(hit).1.is_none() {
             self.ledger.counters.drained += 1;
             return;
         }
         self.make_room(hit, out);
+        let (depth, parent) = self.above(hit);
         let mut fields = Fields::new(record.payload);
         for _ in 0..hit.function.witness.map_or(0, witness::field_count) {
             fields.next();
@@ -263,7 +268,8 @@ impl Timeline {
             let evicted: Vec<Frame> = stack.frames.drain(..outer).collect();
             self.evict(evicted, ts_ns, out);
         }
-        while self.ledger.bytes >= limits.bytes || self.table.len() >= limits.stacks.max(1) {
+        self.make_room_for_stack(hit.record.pid, hit.key, ts_ns, out);
+        while self.ledger.bytes >= limits.bytes {
             let Some(stack) = self.table.remove_oldest() else { break };
             self.evict(stack.frames, ts_ns, out);
         }
@@ -289,7 +295,10 @@ impl Timeline {
                     End::Return => decode(&hit.function.results, &mut Fields::new(record.payload)),
                     _ => Vec::new(),
                 };
-                let exit = Exit { site: record.site, results };
+                // With records missing, this may be the exit of a later call from the same
+                // place, both its entry and the first one's exit being lost.
+                let certain = frame.gaps == self.ledger.counters.gaps;
+                let exit = Exit { site: record.site, results, certain };
                 self.ledger.exit(frame, end, record.ts_ns, exit, out);
                 return;
             }
@@ -310,8 +319,9 @@ impl Timeline {
         let understood = match witness {
             Witness::Panic if on_own_stack => {
                 let value = witness::panic_value(record, &mut fields);
-                self.make_room_for_stack(record.ts_ns, out);
-                let stack = self.table.get_or_make(record.pid, Key::Own(record.goid));
+                let key = Key::Own(record.goid);
+                self.make_room_for_stack(record.pid, key, record.ts_ns, out);
+                let stack = self.table.get_or_make(record.pid, key);
                 stack.push_panic(Pending { depth: record.depth, value });
                 true
             }
@@ -340,7 +350,10 @@ impl Timeline {
         }
     }
 
-    fn make_room_for_stack(&mut self, ts_ns: u64, out: &mut Vec<Event>) {
+    fn make_room_for_stack(&mut self, pid: u32, key: Key, ts_ns: u64, out: &mut Vec<Event>) {
+        if self.table.get(pid, key).is_some() {
+            return;
+        }
         while self.table.len() >= self.options.limits.stacks.max(1) {
             let Some(stack) = self.table.remove_oldest() else { break };
             self.evict(stack.frames, ts_ns, out);
@@ -374,10 +387,12 @@ impl Timeline {
 
     fn fatal_panic(&mut self, record: &Record<'_>, out: &mut Vec<Event>) {
         self.ledger.counters.panics += 1;
-        self.make_room_for_stack(record.ts_ns, out);
-        let stack = self.table.get_or_make(record.pid, Key::Own(record.goid));
-        let panic = stack.panics.pop().map(|pending| pending.value);
-        out.push(Event::Panic(panic.unwrap_or_else(|| witness::unseen_panic(record))));
+        let key = Key::Own(record.goid);
+        self.make_room_for_stack(record.pid, key, record.ts_ns, out);
+        let stack = self.table.get_or_make(record.pid, key);
+        let started = stack.panics.pop().map(|pending| pending.value);
+        let panic = started.unwrap_or_else(|| witness::unseen_panic(record));
+        out.push(Event::Panic(Panic { ts_ns: record.ts_ns, ..panic }));
         stack.fatal = true;
         while let Some(frame) = stack.frames.pop() {
             self.ledger.infer(frame, End::Panic, record.ts_ns, out);

@@ -35,6 +35,11 @@ impl Table {
         self.len
     }
 
+    /// Entries of all tables.
+    pub fn remembered(&self) -> usize {
+        self.len + self.order.len() + self.processes.len()
+    }
+
     pub fn get(&self, pid: u32, key: Key) -> Option<&Stack> {
         self.processes.get(&pid)?.get(&key)
     }
