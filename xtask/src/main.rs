@@ -2,6 +2,7 @@
 
 mod ci;
 mod matrix;
+mod offsets;
 mod tidy;
 
 use std::path::PathBuf;
@@ -23,6 +24,8 @@ enum Task {
     Tidy,
     /// Run the core suite for every Go version and build mode; results in docs/matrix.json.
     Matrix(matrix::Args),
+    /// Derive the table of runtime struct layouts from the toolchains.
+    Offsets(offsets::Args),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -30,6 +33,7 @@ fn main() -> anyhow::Result<()> {
         Task::Ci => ci::run(),
         Task::Tidy => tidy::run(),
         Task::Matrix(args) => matrix::run(&args),
+        Task::Offsets(args) => offsets::run(&args),
     }
 }
 

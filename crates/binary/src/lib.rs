@@ -15,6 +15,7 @@ mod function;
 mod go_version;
 mod image;
 mod inline;
+pub mod layout;
 mod module_data;
 mod note;
 mod pclntab;
