@@ -102,6 +102,7 @@ impl Summary {
         self.entries = counters.entries;
         self.exits = counters.exits;
         self.calls = counters.calls;
+        self.open = counters.open_ends;
         self.orphan_exits = counters.orphan_exits;
         self.drained = counters.drained;
         self.evicted = counters.evicted;

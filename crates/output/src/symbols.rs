@@ -3,10 +3,10 @@
 use probe::Plan;
 use probe::value::Value;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use timeline::{Call, Event, Location, Symbolizer};
 
-/// Names of one kind kept at the most; what is beyond stays an address.
+/// Addresses asked for at the most; what is beyond stays an address.
 const MAX_NAMES: usize = 1 << 20;
 
 /// Resolved addresses. A [`Symbolizer`] itself.
@@ -14,15 +14,18 @@ const MAX_NAMES: usize = 1 << 20;
 #[serde(default)]
 pub struct SymbolTable {
     /// Code addresses of processes.
-    code: Vec2<Location>,
+    code: ByPid<Location>,
     /// Code addresses of the image.
     image: BTreeMap<u64, Location>,
     /// Type descriptors.
-    types: Vec2<(String, u8)>,
+    types: ByPid<(String, u8)>,
+    /// (pid, address) already asked for, so that an unknown one is asked for once.
+    #[serde(skip)]
+    asked: HashSet<(u32, u64)>,
 }
 
 /// By pid, then by address: JSON has string keys only, so pairs are nested.
-type Vec2<T> = BTreeMap<u32, BTreeMap<u64, T>>;
+type ByPid<T> = BTreeMap<u32, BTreeMap<u64, T>>;
 
 impl SymbolTable {
     /// Resolves the return places of `plan`.
@@ -45,12 +48,10 @@ impl SymbolTable {
 
     fn observe_call(&mut self, call: &Call, symbols: &dyn Symbolizer) {
         if let Some(address) = call.caller.checked_sub(1) {
-            let places = self.code.entry(call.pid).or_default();
-            if places.len() < MAX_NAMES
-                && !places.contains_key(&address)
+            if self.is_new(call.pid, address)
                 && let Some(place) = symbols.location(call.pid, address)
             {
-                places.insert(address, place);
+                self.code.entry(call.pid).or_default().insert(address, place);
             }
         }
         for value in call.args.iter().chain(&call.results) {
@@ -61,14 +62,16 @@ impl SymbolTable {
     }
 
     fn observe_type(&mut self, pid: u32, address: u64, symbols: &dyn Symbolizer) {
-        let types = self.types.entry(pid).or_default();
         if address != 0
-            && types.len() < MAX_NAMES
-            && !types.contains_key(&address)
+            && self.is_new(pid, address)
             && let Some(name) = symbols.type_name(pid, address)
         {
-            types.insert(address, name);
+            self.types.entry(pid).or_default().insert(address, name);
         }
+    }
+
+    fn is_new(&mut self, pid: u32, address: u64) -> bool {
+        self.asked.len() < MAX_NAMES && self.asked.insert((pid, address))
     }
 }
 

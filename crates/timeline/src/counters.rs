@@ -23,6 +23,8 @@ pub struct Counters {
     pub orphan_exits: u64,
     /// Calls whose end is not known ([`crate::End::Lost`]).
     pub lost_ends: u64,
+    /// Calls reported as still running ([`crate::End::Open`]).
+    pub open_ends: u64,
     /// Entries not opened, because the timeline drains and they would be new roots.
     pub drained: u64,
     /// Exits without an open call while draining.

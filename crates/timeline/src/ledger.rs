@@ -49,8 +49,10 @@ impl Ledger {
         self.bytes = self.bytes.saturating_sub(frame.bytes);
         self.counters.open = self.counters.open.saturating_sub(1);
         self.counters.calls += 1;
-        if end == End::Lost {
-            self.counters.lost_ends += 1;
+        match end {
+            End::Lost => self.counters.lost_ends += 1,
+            End::Open => self.counters.open_ends += 1,
+            _ => {}
         }
         let mut call = frame.call;
         call.end_ns = ts_ns.max(call.start_ns);
