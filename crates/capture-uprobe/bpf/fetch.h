@@ -48,11 +48,11 @@ static __always_inline void fetch_reset(struct scratch *s)
 }
 
 static __always_inline void fetch_start(struct scratch *s, const struct pt_regs *regs,
-					const struct site_config *site, __u64 g, __u64 sp_first)
+					const struct site_config *site, __u64 g)
 {
 	s->used = 0;
 	s->g = g;
-	s->sp_first = sp_first;
+	s->sp_first = regs->sp + site->sp_delta;
 	s->next_op = site->program_start;
 	s->end_op = site->program_start + site->program_len;
 	/* Hardware order: what the ops number registers by. */

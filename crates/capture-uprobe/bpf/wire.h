@@ -110,6 +110,9 @@ struct config {
 	/* The interpreter runs in a bounded loop instead of bpf_loop. */
 	__u8 bounded_loop;
 	__u16 zero;
+	/* The one process in scope, 0 when it is not exactly one. */
+	__u32 only_pid;
+	__u32 zero32;
 	__s64 tls_g;
 	/* Pid namespace of the reader, 0 for the initial one. */
 	__u64 pidns_dev;

@@ -56,12 +56,13 @@ struct Config {
     layout: RuntimeLayout,
     every_process: bool,
     bounded_loop: bool,
+    only_pid: u32,
     pidns: (u64, u64),
     wake_bytes: u64,
 }
 
 impl Config {
-    const SIZE: usize = 56;
+    const SIZE: usize = 64;
 
     fn to_bytes(&self) -> Vec<u8> {
         let l = &self.layout;
@@ -70,6 +71,7 @@ impl Config {
             bytes.extend_from_slice(&word.to_le_bytes());
         }
         bytes.extend_from_slice(&[u8::from(self.every_process), u8::from(self.bounded_loop), 0, 0]);
+        bytes.extend_from_slice(&u64::from(self.only_pid).to_le_bytes());
         bytes.extend_from_slice(&l.tls_g.to_le_bytes());
         for word in [self.pidns.0, self.pidns.1, self.wake_bytes] {
             bytes.extend_from_slice(&word.to_le_bytes());
@@ -114,7 +116,12 @@ fn configure(
     multi: bool,
 ) -> Result<(), Error> {
     let ring = ring_size(request.ring_bytes);
+    let only_pid = match &request.scope {
+        Scope::Pids(pids) => <[u32; 1]>::try_from(pids.as_slice()).map_or(0, |[pid]| pid),
+        Scope::EveryProcess => 0,
+    };
     let config = Config {
+        only_pid,
         layout: request.plan.runtime,
         every_process: request.scope == Scope::EveryProcess,
         bounded_loop: options.bounded_loop,

@@ -57,14 +57,15 @@ std::arch::global_asm!(
     "pop rbp",
     "pop rbx",
     "ret",
-    // sled_count(n): hits its one site n times.
+    // sled_count(n, g): hits its one site, of the kind that most Go functions have, n times.
     ".globl sled_count",
     "sled_count:",
     "push r14",
     "mov r14, rsi",
     ".globl sled_counted",
     "sled_counted:",
-    "nop",
+    "push rbp",
+    "pop rbp",
     "dec rdi",
     "jnz sled_counted",
     "pop r14",
