@@ -1,0 +1,195 @@
+//! What the integration tests share: one way to trace a fixture and to read the result.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use serde_json::Value;
+use testkit::{Fixture, Gospect, Mode, Output, Running, selected};
+
+/// How long one thing may take before a test gives up.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// How often each end was seen, by function.
+pub type Ends = BTreeMap<String, BTreeMap<String, u64>>;
+
+/// The binary under test.
+pub fn gospect() -> Gospect {
+    Gospect::new(env!("CARGO_BIN_EXE_gospect")).limit(LIMIT)
+}
+
+/// A fixture by the Go version and build mode under test (the matrix sets them).
+pub fn fixture(name: &str) -> PathBuf {
+    Fixture::build(name, &selected(), Mode::selected())
+}
+
+/// A path nobody else uses.
+pub fn temporary(kind: &str) -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("gospect-test-{}-{number}.{kind}", std::process::id()))
+}
+
+/// `-u NAME` for each name.
+pub fn functions<'a>(names: &[&'a str]) -> Vec<&'a str> {
+    names.iter().flat_map(|name| ["-u", name]).collect()
+}
+
+/// A capture as JSON Lines.
+pub struct Trace {
+    /// Exit code, stderr, and what the target wrote to stdout.
+    pub output: Output,
+    /// What gospect wrote.
+    pub lines: Vec<Value>,
+}
+
+impl Trace {
+    /// Starts `program args…` under `gospect trace options…`.
+    pub fn launch(options: &[&str], program: &Path, args: &[&str]) -> Self {
+        let file = temporary("jsonl");
+        let (file_text, program) = (file.to_string_lossy(), program.to_string_lossy());
+        let mut line = vec!["trace", "--format", "json", "-o", &file_text];
+        line.extend(options);
+        line.extend(["--", &program]);
+        line.extend(args);
+        let output = gospect().run(&line);
+        Self::read(output, &file)
+    }
+
+    /// Attaches to `pid`; once it is attached, lets `act` do what is to be seen and then ends
+    /// the capture with SIGINT.
+    pub fn attach(options: &[&str], pid: u32, act: impl FnOnce()) -> Self {
+        let file = temporary("jsonl");
+        let (file_text, pid) = (file.to_string_lossy(), pid.to_string());
+        let mut line = vec!["trace", "--format", "json", "-o", &file_text, "-p", &pid];
+        line.extend(options);
+        let mut running = gospect().start(&line);
+        wait_attached(&running);
+        act();
+        if running.is_running() {
+            running.signal("INT");
+        }
+        Self::read(gospect().finish(&mut running), &file)
+    }
+
+    fn read(output: Output, file: &Path) -> Self {
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        _ = std::fs::remove_file(file);
+        let lines = text
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e} in {line:?}")))
+            .collect();
+        Self { output, lines }
+    }
+
+    /// The objects of one type.
+    pub fn of_type(&self, kind: &str) -> Vec<&Value> {
+        self.lines.iter().filter(|line| line["type"] == kind).collect()
+    }
+
+    /// The calls of one function.
+    pub fn calls_of(&self, func: &str) -> Vec<&Value> {
+        self.of_type("call").into_iter().filter(|call| call["func"] == func).collect()
+    }
+
+    /// The last line.
+    #[track_caller]
+    pub fn summary(&self) -> &Value {
+        let last =
+            self.lines.last().unwrap_or_else(|| panic!("no output: {}", self.output.story()));
+        assert_eq!(last["type"], "summary", "the last line; {}", self.output.story());
+        last
+    }
+
+    /// What the fixture says it did.
+    #[track_caller]
+    pub fn done(&self) -> Value {
+        let mut done = self.output.of_type("done");
+        assert_eq!(done.len(), 1, "the fixture's last line in {}", self.output.story());
+        done.remove(0)
+    }
+
+    /// How the calls ended.
+    pub fn ends(&self) -> Ends {
+        let mut ends = Ends::new();
+        for call in self.of_type("call") {
+            let (func, exit) = (text(&call["func"]), text(&call["exit"]));
+            *ends.entry(func).or_default().entry(exit).or_default() += 1;
+        }
+        ends
+    }
+
+    /// Compares with the `calls` of the fixture: as many as it made, all returned.
+    #[track_caller]
+    pub fn expect_returned(&self) -> &Self {
+        let mut want = Ends::new();
+        for (func, count) in self.done()["calls"].as_object().expect("calls by function") {
+            let count = count.as_u64().expect("a count");
+            want.insert(func.clone(), BTreeMap::from([("return".to_owned(), count)]));
+        }
+        assert_eq!(self.ends(), want, "{}", self.output.stderr);
+        for call in self.of_type("call") {
+            assert_eq!(call["end_exact"], true, "{call}");
+        }
+        self.expect_sound()
+    }
+
+    /// Compares with the `ends` of the fixture.
+    #[track_caller]
+    pub fn expect_ends(&self) -> &Self {
+        let want: Ends = serde_json::from_value(self.done()["ends"].clone()).expect("ends");
+        assert_eq!(self.ends(), want, "{}", self.output.stderr);
+        self.expect_sound()
+    }
+
+    /// What holds for every capture without loss: trees are trees, and the counts agree.
+    #[track_caller]
+    pub fn expect_sound(&self) -> &Self {
+        let summary = self.summary();
+        for counter in ["lost", "evicted", "invalid", "no_goroutine"] {
+            assert_eq!(summary[counter], 0, "{counter} in {summary}");
+        }
+        let calls = self.of_type("call");
+        assert_eq!(summary["calls"], calls.len(), "{summary}");
+        let by_id: HashMap<u64, &Value> =
+            calls.iter().map(|call| (number(&call["id"]), *call)).collect();
+        assert_eq!(by_id.len(), calls.len(), "ids are unique");
+        for call in &calls {
+            let Some(parent) = call["parent"].as_u64() else {
+                assert_eq!(call["depth"], 0, "a root: {call}");
+                continue;
+            };
+            let parent = by_id.get(&parent).unwrap_or_else(|| panic!("no parent of {call}"));
+            assert_eq!(number(&call["depth"]), number(&parent["depth"]) + 1, "{call} {parent}");
+            for same in ["pid", "goid"] {
+                assert_eq!(call[same], parent[same], "{same} of {call} and {parent}");
+            }
+            assert!(number(&call["start_ns"]) >= number(&parent["start_ns"]), "{call} {parent}");
+            assert!(end_ns(call) <= end_ns(parent), "{call} outlives {parent}");
+        }
+        self
+    }
+}
+
+/// Returns when a started `gospect trace` says that its probes are in.
+pub fn wait_attached(running: &Running) {
+    running.wait_error_line(LIMIT, |line| line.contains("tracing "));
+}
+
+/// A JSON string.
+#[track_caller]
+pub fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_else(|| panic!("no string: {value}")).to_owned()
+}
+
+/// A JSON number.
+#[track_caller]
+pub fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("no number: {value}"))
+}
+
+fn end_ns(call: &Value) -> u64 {
+    number(&call["start_ns"]) + number(&call["duration_ns"])
+}

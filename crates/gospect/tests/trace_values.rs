@@ -1,0 +1,150 @@
+//! Arguments and results, compared with what the program itself logged. Needs root.
+
+mod common;
+
+use common::{Trace, number, text};
+use serde_json::{Value, json};
+use testkit::{Fixture, Mode, newest, oldest};
+
+/// A function's name without what stands in brackets: `go.shape.int` is the compiler's.
+fn plain(name: &str) -> String {
+    match (name.find('['), name.rfind(']')) {
+        (Some(open), Some(close)) => format!("{}[...]{}", &name[..open], &name[close + 1..]),
+        _ => name.to_owned(),
+    }
+}
+
+/// What of a logged value a trace must show: scalars, texts, pointers and lengths whole;
+/// of an interface its dynamic type. `None` for what a trace may leave out.
+fn shown(value: &Value) -> Option<Value> {
+    let logged = text(&value["type"]);
+    if let Some(hex) = value.get("bytes_hex") {
+        return Some(json!({ "bytes_hex": hex }));
+    }
+    if value.get("addr").is_some() {
+        return Some(json!("pointer"));
+    }
+    if let Some(len) = value.get("len") {
+        return Some(json!({ "len": len }));
+    }
+    match &value["value"] {
+        Value::Object(fields) if fields.contains_key("dyn") => {
+            Some(json!({ "dyn": fields["dyn"] }))
+        }
+        Value::Object(_) | Value::Array(_) => None,
+        Value::Number(number) if logged.starts_with("float") => Some(json!(number.as_f64())),
+        Value::String(text) if text.len() > 64 => Some(json!(text[..64])),
+        _ if logged.starts_with("func") => None,
+        other => Some(other.clone()),
+    }
+}
+
+/// The same view of a value as gospect gives it.
+fn seen(value: &Value, like: &Value) -> Value {
+    if let Some(hex) = value.get("bytes_hex") {
+        return json!({ "bytes_hex": hex });
+    }
+    if *like == "pointer" {
+        return json!(if value["addr"].is_string() || value["value"].is_object() {
+            "pointer"
+        } else {
+            "none"
+        });
+    }
+    if like.get("len").is_some() {
+        return json!({ "len": value["len"] });
+    }
+    if like.get("dyn").is_some() {
+        return json!({ "dyn": value["value"]["dyn"] });
+    }
+    match &value["value"] {
+        Value::Number(number) if like.is_f64() => json!(number.as_f64()),
+        other => other.clone(),
+    }
+}
+
+/// Compares values one by one; returns how many were compared.
+fn compare(call: &Value, want: &[Value], got: &[Value]) -> usize {
+    assert_eq!(got.len(), want.len(), "number of values: {call}");
+    let mut compared = 0;
+    for (want, got) in want.iter().zip(got) {
+        let Some(like) = shown(want) else { continue };
+        assert_eq!(seen(got, &like), like, "{want} as {got} in {call}");
+        if want["name"] != "_" {
+            assert_eq!(got["name"], want["name"], "{call}");
+        }
+        compared += 1;
+    }
+    compared
+}
+
+#[test]
+fn root_every_kind_of_value_is_what_the_program_passed() {
+    for toolchain in [newest(), oldest()] {
+        for mode in [Mode::Exe, Mode::Pie] {
+            let program = Fixture::build("args", &toolchain, mode);
+            let trace = Trace::launch(&["-u", "main.*"], &program, &[]);
+            trace.output.expect_code(0);
+            let logged = trace.output.of_type("call");
+            let mut compared = 0;
+            let mut names: Vec<String> = logged.iter().map(|call| text(&call["func"])).collect();
+            names.sort();
+            names.dedup();
+            for name in names {
+                let want: Vec<&Value> = logged.iter().filter(|c| c["func"] == *name).collect();
+                let got: Vec<&Value> = trace
+                    .of_type("call")
+                    .into_iter()
+                    .filter(|call| plain(&text(&call["func"])) == name)
+                    .collect();
+                assert_eq!(got.len(), want.len(), "calls of {name} by {}", toolchain.version);
+                for (want, got) in want.iter().zip(got) {
+                    for part in ["args", "results"] {
+                        let empty = Vec::new();
+                        let list = |call: &Value| call[part].as_array().unwrap_or(&empty).clone();
+                        compared += compare(got, &list(want), &list(got));
+                    }
+                }
+            }
+            assert!(compared > 250, "{compared} values were compared");
+        }
+    }
+}
+
+#[test]
+fn root_without_dwarf_values_are_left_out_and_said_so() {
+    let program = Fixture::build("args", &newest(), Mode::Stripped);
+    let trace = Trace::launch(&["-u", "main.overflow", "-u", "main.ints"], &program, &[]);
+    trace.output.expect_code(0);
+    assert_eq!(trace.calls_of("main.ints").len(), 8);
+    for call in trace.of_type("call") {
+        for value in call["args"].as_array().expect("a list") {
+            assert!(value.get("value").is_none(), "a value from nowhere: {call}");
+        }
+    }
+    trace.expect_sound();
+}
+
+#[test]
+fn root_values_can_be_left_out() {
+    let program = Fixture::build("args", &newest(), Mode::Exe);
+    let options = ["-u", "main.ints", "--args", "none", "--results", "none"];
+    let trace = Trace::launch(&options, &program, &[]);
+    trace.output.expect_code(0);
+    for call in trace.calls_of("main.ints") {
+        assert_eq!((&call["args"], &call["results"]), (&json!([]), &json!([])), "{call}");
+    }
+}
+
+#[test]
+fn root_long_texts_are_cut_at_the_length_asked_for() {
+    let program = Fixture::build("args", &newest(), Mode::Exe);
+    let trace = Trace::launch(&["-u", "main.text", "--max-string", "16"], &program, &[]);
+    let cut: Vec<u64> = trace
+        .calls_of("main.text")
+        .iter()
+        .filter_map(|call| call["args"][0].get("cut"))
+        .map(number)
+        .collect();
+    assert_eq!(cut, [1000 - 16], "one text is longer than 16 bytes");
+}
