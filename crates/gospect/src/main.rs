@@ -1,1 +1,55 @@
-fn main() {}
+//! The command line and the wiring: which file or process, which crates in which
+//! order, and the exit code. All printing happens here.
+
+mod args;
+mod clock;
+mod cmd;
+mod duration;
+mod explain;
+mod facts;
+mod failure;
+mod launch;
+mod pipeline;
+mod recording;
+mod session;
+mod signals;
+mod sink;
+mod symbols;
+mod target;
+
+use args::{Cli, Command};
+use clap::Parser as _;
+use failure::Outcome;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+fn run(command: Command) -> anyhow::Result<Outcome> {
+    match command {
+        Command::Info(args) => cmd::info::run(&args),
+        Command::Funcs(args) => cmd::funcs::run(&args),
+        Command::Types(args) => cmd::types::run(&args),
+        Command::Trace(args) => cmd::trace::run(*args),
+        Command::Ftrace(args) => cmd::ftrace::run(*args),
+        Command::Report(args) => cmd::report::run(&args),
+        Command::Doctor(args) => cmd::doctor::run(&args),
+        Command::Completions { shell } => cmd::completions::run(shell),
+        Command::Man { dir } => cmd::man::run(&dir),
+    }
+}
+
+fn main() -> ExitCode {
+    if let Some(code) = launch::held_exec(std::env::args_os()) {
+        return code;
+    }
+    match run(Cli::parse().command) {
+        Ok(outcome) => outcome.into(),
+        Err(error) => {
+            let (code, message) = failure::verdict(&error);
+            if let Some(message) = message {
+                // Nothing is left to do when stderr is gone too.
+                let _ = writeln!(std::io::stderr(), "{message}");
+            }
+            code
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! The command line as typed. `cmd` turns it into plain structs before anything is done.
+
+use crate::duration::Span;
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use std::path::PathBuf;
+
+/// Shows what a running Go program does, without recompiling or changing it.
+#[derive(Debug, Parser)]
+#[command(name = "gospect", version, about, max_term_width = 100, disable_help_subcommand = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Facts about a Go executable: version, modules, build, layouts
+    Info(InfoArgs),
+    /// Functions of a Go executable: place, signature, where it can be traced
+    Funcs(FuncsArgs),
+    /// Layout of a type: offsets, sizes, holes
+    Types(TypesArgs),
+    /// Function graph of a running Go program
+    Trace(Box<TraceArgs>),
+    /// The function graph with go-ftrace's own command line
+    Ftrace(Box<FtraceArgs>),
+    /// Shows a file written by `--record`
+    Report(Box<ReportArgs>),
+    /// What works on this machine and process, and why not
+    Doctor(DoctorArgs),
+    /// Prints a shell completion script
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Writes the manual pages
+    Man {
+        /// Directory to write them to
+        #[arg(value_hint = ValueHint::DirPath)]
+        dir: PathBuf,
+    },
+}
+
+/// How results look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people
+    #[default]
+    Text,
+    /// One JSON object a line
+    Json,
+}
+
+/// When to colour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    /// On a terminal, unless NO_COLOR is set
+    #[default]
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+/// Which machinery captures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Backend {
+    /// The best one that is possible here; says which and why
+    #[default]
+    Auto,
+    /// Kernel uprobes with eBPF
+    Uprobe,
+    /// Code written into the process
+    Trampoline,
+}
+
+/// Whether values are captured without being asked for by name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Auto {
+    /// All that can be read
+    #[default]
+    Auto,
+    /// None
+    None,
+}
+
+/// The executable to look at.
+#[derive(Debug, Args)]
+pub struct BinaryArgs {
+    /// Path of the executable (not with --pid)
+    #[arg(value_name = "BIN", required_unless_present = "pid", value_hint = ValueHint::FilePath)]
+    pub binary: Option<PathBuf>,
+    /// Look at the executable of a running process
+    #[arg(short, long, value_name = "PID")]
+    pub pid: Option<u32>,
+    /// Separate file with the debug information
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub debug_file: Option<PathBuf>,
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
+    /// Write to a file instead of stdout
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct InfoArgs {
+    #[command(flatten)]
+    pub binary: BinaryArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct FuncsArgs {
+    #[command(flatten)]
+    pub binary: BinaryArgs,
+    /// Glob over the whole name, or /regex/; all functions when none is given
+    #[arg(value_name = "PATTERN")]
+    pub patterns: Vec<String>,
+    /// List the functions that each one calls directly
+    #[arg(long)]
+    pub callees: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct TypesArgs {
+    #[command(flatten)]
+    pub binary: BinaryArgs,
+    /// Type name and, if wanted, a path of fields: net/http.Request.URL.Path
+    #[arg(value_name = "TYPE[.FIELD…]")]
+    pub type_name: Option<String>,
+}
+
+/// Which process, and how results leave: common to all commands that capture.
+#[derive(Debug, Args)]
+pub struct CaptureArgs {
+    /// Attach to a running process (repeatable, or a,b)
+    #[arg(short, long = "pid", value_name = "PID", value_delimiter = ',')]
+    pub pids: Vec<u32>,
+    /// Every process that runs this file, now or later
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    pub exe: Option<PathBuf>,
+    /// User that CMD runs as
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+    /// Which machinery captures
+    #[arg(long, value_enum, default_value_t)]
+    pub backend: Backend,
+    /// Stop after this time (10s, 500ms, 2m)
+    #[arg(long, value_name = "T")]
+    pub duration: Option<Span>,
+    /// Write the raw records to a file for `gospect report`
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub record: Option<PathBuf>,
+    /// Events lost make the exit code 4
+    #[arg(long)]
+    pub strict: bool,
+    /// Stop new hits when the estimated cost passes this share of one CPU
+    #[arg(long, value_name = "PCT")]
+    pub max_overhead: Option<f64>,
+    /// On detach, how long open trees may take to finish
+    #[arg(long, value_name = "T", default_value = "500ms")]
+    pub drain: Span,
+    /// Separate file with the debug information
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub debug_file: Option<PathBuf>,
+    /// Size of the ring between the target and gospect, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub ring: u32,
+}
+
+/// How results look and where they go.
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
+    /// Write to a file instead of stdout
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+    /// When to colour
+    #[arg(long, value_enum, default_value_t)]
+    pub color: Color,
+    /// No summary, no hints
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Say more about what is done
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// Only trees rooted at this function
+    #[arg(short = 'D', long, value_name = "NAME")]
+    pub drilldown: Option<String>,
+    /// Show at most this many nested calls
+    #[arg(long, value_name = "N")]
+    pub depth: Option<u32>,
+    /// Hide calls shorter than this
+    #[arg(long, value_name = "T")]
+    pub min: Option<Span>,
+    /// Stop after this many root calls
+    #[arg(long, value_name = "N")]
+    pub limit: Option<u64>,
+    /// A table per function instead of the calls
+    #[arg(long)]
+    pub stat: bool,
+}
+
+/// Which functions.
+#[derive(Debug, Args)]
+pub struct SelectArgs {
+    /// Functions to trace: glob over the whole name, /regex/, or a RULE (repeatable)
+    #[arg(
+        short = 'u',
+        long = "uprobe-wildcards",
+        visible_short_alias = 'f',
+        visible_alias = "func",
+        value_name = "PATTERN"
+    )]
+    pub functions: Vec<String>,
+    /// Functions to leave out (repeatable)
+    #[arg(long, value_name = "PATTERN")]
+    pub exclude: Vec<String>,
+    /// Leave out vendored packages
+    #[arg(
+        short = 'x',
+        long,
+        value_name = "BOOL",
+        default_value_t = true,
+        default_missing_value = "true",
+        num_args = 0..=1,
+        require_equals = true,
+        action = clap::ArgAction::Set
+    )]
+    pub exclude_vendor: bool,
+    /// Only functions of the executable's own module
+    #[arg(long)]
+    pub main_module: bool,
+    /// What NAME reaches by direct calls, up to DEPTH levels
+    #[arg(long, value_name = "NAME[:DEPTH]")]
+    pub calls_of: Vec<String>,
+    /// Capture arguments
+    #[arg(long = "args", value_enum, default_value_t)]
+    pub arguments: Auto,
+    /// Capture results
+    #[arg(long, value_enum, default_value_t)]
+    pub results: Auto,
+    /// Longest text captured of a string, bytes
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub max_string: u32,
+    /// Print the plan and do nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    gospect trace -p 4242 -u 'main.*'\n  \
+    gospect trace -u 'main.*' -- ./server -addr :8080\n  \
+    gospect trace --exe ./server 'main.(*Student).String(s.age=(+16(%ax)):s64)'")]
+pub struct TraceArgs {
+    #[command(flatten)]
+    pub capture: CaptureArgs,
+    #[command(flatten)]
+    pub select: SelectArgs,
+    #[command(flatten)]
+    pub show: ShowArgs,
+    /// Rules, `func(name=expr:type, …)`; without -p, --exe and CMD the first one is the executable
+    #[arg(value_name = "RULE")]
+    pub rules: Vec<String>,
+    /// Command to start and trace to its end
+    #[arg(last = true, value_name = "CMD", num_args = 1.., allow_hyphen_values = true)]
+    pub command: Option<Vec<std::ffi::OsString>>,
+}
+
+/// go-ftrace's command line: `gospect ftrace -u PATTERN ./main [RULE…]`.
+#[derive(Debug, Args)]
+pub struct FtraceArgs {
+    /// Functions to trace (repeatable)
+    #[arg(short = 'u', long = "uprobe-wildcards", value_name = "PATTERN")]
+    pub functions: Vec<String>,
+    /// Leave out vendored packages
+    #[arg(
+        short = 'x',
+        long,
+        value_name = "BOOL",
+        default_value_t = true,
+        default_missing_value = "true",
+        num_args = 0..=1,
+        require_equals = true,
+        action = clap::ArgAction::Set
+    )]
+    pub exclude_vendor: bool,
+    /// Only trees rooted at this function
+    #[arg(short = 'D', long, value_name = "NAME")]
+    pub drilldown: Option<String>,
+    /// Say more about what is done
+    #[arg(short = 'd', long)]
+    pub debug: bool,
+    /// The executable, then the rules
+    #[arg(value_name = "BINARY [RULE…]", required = true)]
+    pub binary_and_rules: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// The recorded file
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+    #[command(flatten)]
+    pub show: ShowArgs,
+    /// Events lost make the exit code 4
+    #[arg(long)]
+    pub strict: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Look at this process too
+    #[arg(short, long, value_name = "PID")]
+    pub pid: Option<u32>,
+    /// Look at this executable too
+    #[arg(value_name = "BIN", value_hint = ValueHint::FilePath)]
+    pub binary: Option<PathBuf>,
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    fn trace(args: &[&str]) -> TraceArgs {
+        let cli = Cli::try_parse_from(["gospect", "trace"].iter().chain(args)).unwrap();
+        let Command::Trace(args) = cli.command else { panic!("not trace") };
+        *args
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_trailing_command_keeps_its_own_options() {
+        let args = trace(&["-u", "main.*", "main.f()", "--", "./prog", "-p", "--", "x"]);
+        assert_eq!(args.rules, ["main.f()"]);
+        assert_eq!(args.command.unwrap(), ["./prog", "-p", "--", "x"]);
+        assert!(args.capture.pids.is_empty());
+    }
+
+    #[test]
+    fn patterns_are_never_split_at_commas_and_pids_are() {
+        let args = trace(&["-u", "main.F[a,b]", "-f", "main.g", "-p", "1,2", "--pid", "3"]);
+        assert_eq!(args.select.functions, ["main.F[a,b]", "main.g"]);
+        assert_eq!(args.capture.pids, [1, 2, 3]);
+    }
+
+    #[test]
+    fn exclude_vendor_takes_a_value_only_behind_an_equals_sign() {
+        assert!(trace(&["-p", "1"]).select.exclude_vendor);
+        let args = trace(&["-x", "rule", "-p", "1"]);
+        assert!(args.select.exclude_vendor);
+        assert_eq!(args.rules, ["rule"]);
+        assert!(!trace(&["-x=false", "-p", "1"]).select.exclude_vendor);
+        assert!(!trace(&["--exclude-vendor=false", "-p", "1"]).select.exclude_vendor);
+    }
+
+    #[test]
+    fn nothing_after_the_dashes_is_a_usage_error() {
+        let error = Cli::try_parse_from(["gospect", "trace", "-u", "main.*", "--"]);
+        // clap cannot see a bare `--`; the command resolves it (see cmd::trace).
+        assert!(error.is_ok());
+    }
+}

@@ -1,0 +1,11 @@
+//! One module a subcommand: arguments in, outcome out.
+
+pub mod completions;
+pub mod doctor;
+pub mod ftrace;
+pub mod funcs;
+pub mod info;
+pub mod man;
+pub mod report;
+pub mod trace;
+pub mod types;

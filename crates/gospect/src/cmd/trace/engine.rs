@@ -1,0 +1,376 @@
+//! The capture from installation to summary.
+
+use super::end::{Ending, Reason};
+use super::install::{Installed, Installing, Planning};
+use super::summary::{Finished, summarize};
+use super::who::Who;
+use crate::args::{Format, TraceArgs};
+use crate::failure::{Outcome, usage};
+use crate::launch;
+use crate::pipeline::ShowOptions;
+use crate::recording::Recording;
+use crate::session::Session;
+use crate::signals::Signals;
+use crate::target::Target;
+use crate::{clock, sink};
+use anyhow::Context as _;
+use capture::Scope;
+use capture_uprobe::Options;
+use output::Clock;
+use probe::selection::Selection;
+use process::{FileIdentity, Held, Process};
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// How long one round waits for records.
+const ROUND: Duration = Duration::from_millis(20);
+/// How often processes and files are looked at.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A capture being set up, run and ended.
+pub struct Engine<'a> {
+    args: &'a TraceArgs,
+    selection: &'a Selection,
+    out: Box<dyn Write>,
+    show: ShowOptions,
+    clock: Clock,
+    forced: Options,
+    who: Who,
+}
+
+/// A capture that runs.
+pub struct Running<'a> {
+    pub(super) args: &'a TraceArgs,
+    pub(super) sessions: Vec<Session>,
+    pub(super) out: Box<dyn Write>,
+    pub(super) signals: Signals,
+    pub(super) started: Instant,
+    pub(super) attach_time: Duration,
+    pub(super) notes: Vec<String>,
+    pub(super) attached: Vec<Process>,
+    pub(super) child: Option<Held>,
+    pub(super) watched: Option<Watched<'a>>,
+    /// Read before the first record is awaited, so that a burst of them finds a warm reader.
+    last_look: Instant,
+}
+
+/// The file of `--exe`, which may be replaced by a new build.
+pub struct Watched<'a> {
+    path: PathBuf,
+    identity: FileIdentity,
+    engine: Engine2<'a>,
+}
+
+/// What a later installation needs.
+struct Engine2<'a> {
+    planning: Planning<'a>,
+    forced: Options,
+    clock: Clock,
+    show: ShowOptions,
+}
+
+impl<'a> Engine<'a> {
+    /// Prepares the capture; nothing is touched yet.
+    pub fn new(
+        args: &'a TraceArgs,
+        who: Who,
+        selection: &'a Selection,
+        forced: Options,
+        out: Box<dyn Write>,
+    ) -> anyhow::Result<Self> {
+        let color = sink::is_colored(args.show.color, args.show.output.as_deref());
+        let mut show = ShowOptions::new(&args.show, color);
+        show.pids = match &who {
+            Who::Attach(processes) => processes.len() > 1,
+            Who::Exe(_) => true,
+            Who::Launch { .. } => false,
+        };
+        show.keep_names = args.capture.record.is_some();
+        let clock = Clock {
+            unix_offset_ns: clock::unix_offset_ns(),
+            utc_offset_s: clock::utc_offset_s(),
+        };
+        Ok(Self { args, selection, out, show, clock, forced, who })
+    }
+
+    /// Plans, installs, captures, removes and sums up.
+    pub fn run(mut self) -> anyhow::Result<Outcome> {
+        let planning = Planning::new(self.args, self.selection, &self.who);
+        let groups = self.targets()?;
+        let mut plans = Vec::new();
+        for (target, pids) in groups {
+            let planned = planning.plan(&target)?;
+            plans.push((target, pids, planned));
+        }
+        if self.args.select.dry_run {
+            for (_, _, planned) in &plans {
+                write!(self.out, "{}", probe::golden::PlanText(&planned.plan))?;
+            }
+            self.out.flush()?;
+            return Ok(Outcome::Done);
+        }
+        if self.args.capture.record.is_some() && plans.len() > 1 {
+            return Err(usage("--record takes processes of one executable at a time"));
+        }
+        let signals = Signals::install().context("failed to watch signals")?;
+        let child = match &self.who {
+            Who::Launch { program, argv } => {
+                Some(launch::hold(program, argv, self.args.capture.user.as_deref())?)
+            }
+            _ => None,
+        };
+        let mut running = Running {
+            args: self.args,
+            sessions: Vec::new(),
+            out: std::mem::replace(&mut self.out, Box::new(std::io::sink())),
+            signals,
+            started: Instant::now(),
+            attach_time: Duration::ZERO,
+            notes: Vec::new(),
+            attached: Vec::new(),
+            child,
+            watched: None,
+            last_look: Instant::now(),
+        };
+        for (target, pids, planned) in plans {
+            let scope = match (&running.child, &self.who) {
+                (Some(child), _) => Scope::Pids(vec![child.pid()]),
+                (None, Who::Exe(_)) => Scope::EveryProcess,
+                (None, _) => Scope::Pids(pids),
+            };
+            let installed = self.installing().install(&target, planned, scope)?;
+            running.add(installed, self.clock)?;
+            if let Who::Exe(path) = &self.who {
+                running.watched = Some(Watched {
+                    path: path.clone(),
+                    identity: target.identity,
+                    engine: Engine2 {
+                        planning,
+                        forced: self.forced,
+                        clock: self.clock,
+                        show: self.show.clone(),
+                    },
+                });
+            }
+        }
+        if let Who::Attach(processes) = self.who {
+            running.attached = processes;
+        }
+        running.release()?;
+        running.run()
+    }
+
+    fn installing(&self) -> Installing<'_> {
+        Installing {
+            forced: self.forced,
+            ring_bytes: ring_bytes(self.args),
+            clock: self.clock,
+            show: &self.show,
+        }
+    }
+
+    /// The executables, each with the processes to attach to.
+    fn targets(&self) -> anyhow::Result<Vec<(Target, Vec<u32>)>> {
+        let debug_file = self.args.capture.debug_file.as_deref();
+        match &self.who {
+            Who::Launch { program, .. } => {
+                Ok(vec![(Target::of_path(program, debug_file)?, Vec::new())])
+            }
+            Who::Exe(path) => Ok(vec![(Target::of_path(path, debug_file)?, Vec::new())]),
+            Who::Attach(processes) => {
+                let mut groups: Vec<(Target, Vec<u32>)> = Vec::new();
+                for process in processes {
+                    let identity = process.exe_identity()?;
+                    match groups.iter_mut().find(|(target, _)| target.identity == identity) {
+                        Some((_, pids)) => pids.push(process.pid()),
+                        None => {
+                            let target = Target::of_process(process, debug_file)?;
+                            groups.push((target, vec![process.pid()]));
+                        }
+                    }
+                }
+                Ok(groups)
+            }
+        }
+    }
+}
+
+fn ring_bytes(args: &TraceArgs) -> usize {
+    (args.capture.ring as usize) << 20
+}
+
+impl Running<'_> {
+    fn add(&mut self, installed: Installed, clock: Clock) -> anyhow::Result<()> {
+        let Installed { mut session, attach_time, notes } = installed;
+        if let Some(path) = &self.args.capture.record {
+            let backend = session.backend();
+            let recording =
+                Recording::create(path, session.plan(), clock.unix_offset_ns, backend)?;
+            session.record_to(recording);
+        }
+        self.attach_time += attach_time;
+        self.notes.extend(notes);
+        self.sessions.push(session);
+        Ok(())
+    }
+
+    /// Lets the launched command run. Its mappings are read at once: a short-lived process
+    /// is gone before its first record is.
+    fn release(&mut self) -> anyhow::Result<()> {
+        let Some(child) = &mut self.child else {
+            if !self.args.show.quiet {
+                let sessions = self.sessions.iter();
+                let functions: usize = sessions
+                    .map(|session| session.plan().functions.iter().filter(|f| f.traced).count())
+                    .sum();
+                sink::say(format!("tracing {functions} functions; Ctrl-C ends it"));
+            }
+            return Ok(());
+        };
+        child.release()?;
+        let pid = child.pid();
+        self.sessions.iter().for_each(|session| session.symbols().learn(pid));
+        Ok(())
+    }
+
+    fn run(mut self) -> anyhow::Result<Outcome> {
+        let reason = self.capture()?;
+        let finished = self.end(reason)?;
+        self.conclude(finished)
+    }
+
+    /// Reads until something ends the capture.
+    fn capture(&mut self) -> anyhow::Result<Reason> {
+        let mut ending = Ending::new(self.args, self.child.is_some());
+        loop {
+            self.round(ROUND)?;
+            if let Some(reason) = ending.check(self)? {
+                return Ok(reason);
+            }
+            if self.last_look.elapsed() >= LOOK {
+                self.last_look = Instant::now();
+                self.follow_file()?;
+            }
+        }
+    }
+
+    /// One round of reading, ticking and writing.
+    pub(super) fn round(&mut self, timeout: Duration) -> anyhow::Result<()> {
+        let now_ns = clock::monotonic_ns();
+        let mut timeout = timeout;
+        for session in &mut self.sessions {
+            session.poll(timeout, &mut self.out)?;
+            session.tick(now_ns, &mut self.out)?;
+            // Only the first session waits; the others have had the same time to gather.
+            timeout = Duration::ZERO;
+        }
+        Ok(self.out.flush()?)
+    }
+
+    /// Plans a replaced file anew.
+    fn follow_file(&mut self) -> anyhow::Result<()> {
+        let Some(watched) = &self.watched else { return Ok(()) };
+        // A file that is gone for a moment is being replaced.
+        let Ok(identity) = FileIdentity::of(&watched.path) else { return Ok(()) };
+        if identity == watched.identity {
+            return Ok(());
+        }
+        let clock = watched.engine.clock;
+        let installed = watched.replan(self.args);
+        if installed.is_err() && watched.is_young() {
+            // Half written: a later look finds it whole, or fails again.
+            return Ok(());
+        }
+        if let Some(watched) = &mut self.watched {
+            watched.identity = identity;
+        }
+        match installed {
+            Ok(_) if self.args.capture.record.is_some() => {
+                self.notes.push("a recording holds one build: the replaced one is not traced".into());
+            }
+            Ok(installed) => {
+                self.notes.push("the executable was replaced and planned anew".to_owned());
+                self.add(installed, clock)?;
+            }
+            Err(error) => {
+                self.notes.push(format!("the replaced executable is not traced: {error:#}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the plan off and reports what is left.
+    fn end(&mut self, reason: Reason) -> anyhow::Result<Finished> {
+        if reason.drains() {
+            self.drain()?;
+        }
+        for session in &mut self.sessions {
+            session.detach()?;
+        }
+        for session in &mut self.sessions {
+            session.poll_rest(&mut self.out)?;
+        }
+        let now_ns = clock::monotonic_ns();
+        for session in &mut self.sessions {
+            session.finish(now_ns, &mut self.out)?;
+        }
+        Ok(Finished { reason })
+    }
+
+    /// No new root opens; open trees may finish for a while.
+    fn drain(&mut self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + self.args.capture.drain.0;
+        self.sessions.iter_mut().for_each(Session::drain);
+        // What is in the ring already counts: the first round must not see an idle timeline.
+        self.round(Duration::ZERO)?;
+        while Instant::now() < deadline
+            && !self.signals.terminated()
+            && !self.sessions.iter().all(Session::is_idle)
+        {
+            self.round(ROUND)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the summary and decides the exit code.
+    fn conclude(mut self, finished: Finished) -> anyhow::Result<Outcome> {
+        let (summary, outcome) = summarize(&mut self, finished)?;
+        for session in &mut self.sessions {
+            session.finish_recording(&summary)?;
+        }
+        match self.args.show.format {
+            Format::Json => summary.write_json(&mut self.out)?,
+            Format::Text if self.args.show.quiet => {}
+            Format::Text => {
+                self.out.flush()?;
+                summary.write_text(&mut std::io::stderr())?;
+            }
+        }
+        self.out.flush()?;
+        Ok(outcome)
+    }
+}
+
+impl Watched<'_> {
+    /// Whether the file changed within the last second.
+    fn is_young(&self) -> bool {
+        let modified = std::fs::metadata(&self.path).and_then(|meta| meta.modified());
+        modified
+            .ok()
+            .and_then(|time| time.elapsed().ok())
+            .is_none_or(|age| age < Duration::from_secs(1))
+    }
+
+    fn replan(&self, args: &TraceArgs) -> anyhow::Result<Installed> {
+        let target = Target::of_path(&self.path, args.capture.debug_file.as_deref())?;
+        let planned = self.engine.planning.plan(&target)?;
+        let installing = Installing {
+            forced: self.engine.forced,
+            ring_bytes: ring_bytes(args),
+            clock: self.engine.clock,
+            show: &self.engine.show,
+        };
+        installing.install(&target, planned, Scope::EveryProcess)
+    }
+}

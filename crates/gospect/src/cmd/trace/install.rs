@@ -1,0 +1,143 @@
+//! Plans an image and puts the plan on its processes.
+
+use super::who::Who;
+use crate::args::{Auto, TraceArgs};
+use crate::failure::{nothing, usage};
+use crate::pipeline::ShowOptions;
+use crate::session::{Session, SiteCosts};
+use crate::symbols::Symbols;
+use crate::target::Target;
+use crate::{explain, facts};
+use anyhow::Context as _;
+use capture::{Request, Scope};
+use capture_uprobe::{Options, UprobeCapture};
+use output::Clock;
+use probe::planner::{Planned, Question, ValueOptions, plan};
+use probe::selection::Selection;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What a hit costs until it is measured: kernel 6.18, x86-64 (see docs/evaluation.md).
+const COSTS: SiteCosts = SiteCosts { emulated_ns: 1_000, stepped_ns: 14_000, op_ns: 100 };
+
+/// The choices in `GOSPECT_FORCE`, which tests use to take the ways of older kernels.
+pub fn forced_options() -> anyhow::Result<Options> {
+    let mut options = Options::default();
+    let Some(list) = std::env::var_os("GOSPECT_FORCE") else { return Ok(options) };
+    for word in list.to_string_lossy().split(',').filter(|word| !word.is_empty()) {
+        match word {
+            "no-bpf" => options.no_bpf = true,
+            "perf-link" => options.perf_link = true,
+            "bounded-loop" => options.bounded_loop = true,
+            other => return Err(usage(format!("unknown choice `{other}` in GOSPECT_FORCE"))),
+        }
+    }
+    Ok(options)
+}
+
+/// How the plan is made: what of it does not depend on the image.
+#[derive(Clone, Copy)]
+pub struct Planning<'a> {
+    /// The command line.
+    pub args: &'a TraceArgs,
+    /// Which functions.
+    pub selection: &'a Selection,
+    /// Whether processes may be seen from their first instruction on.
+    pub sees_start: bool,
+}
+
+impl Planning<'_> {
+    /// Plans one image. An empty plan is an error that says why.
+    pub fn plan(&self, target: &Target) -> anyhow::Result<Planned> {
+        let context = || target.shown.display().to_string();
+        let debug = target.debug_info()?;
+        let runtime = facts::runtime_facts(&target.executable, debug.as_ref())
+            .with_context(context)?;
+        let fips = self.sees_start.then(|| facts::fips_range(&target.executable)).flatten();
+        let select = &self.args.select;
+        let question = Question {
+            executable: &target.executable,
+            debug: debug.as_ref(),
+            selection: self.selection,
+            values: ValueOptions {
+                arguments: select.arguments == Auto::Auto,
+                results: select.results == Auto::Auto,
+                max_string: select.max_string as u16,
+            },
+            runtime,
+            fips: fips.as_ref(),
+        };
+        let mut planned = plan(&question).with_context(context)?;
+        planned.plan.image.path = target.shown.display().to_string();
+        if !planned.plan.functions.iter().any(|function| function.traced) {
+            let reason = explain::why_nothing(&target.executable, self.selection, &planned)?;
+            return Err(nothing(format!("{}: {reason}", target.shown.display())));
+        }
+        Ok(planned)
+    }
+}
+
+/// What an installation needs besides the plan.
+pub struct Installing<'a> {
+    /// Forced ways.
+    pub forced: Options,
+    /// Ring size in bytes.
+    pub ring_bytes: usize,
+    /// The capture's clock.
+    pub clock: Clock,
+    /// How results are shown.
+    pub show: &'a ShowOptions,
+}
+
+/// A session and what its installation said.
+pub struct Installed {
+    /// The session.
+    pub session: Session,
+    /// How long it took.
+    pub attach_time: Duration,
+    /// What a person should know.
+    pub notes: Vec<String>,
+}
+
+impl Installing<'_> {
+    /// Installs `planned` on the processes in `scope`.
+    pub fn install(
+        &self,
+        target: &Target,
+        mut planned: Planned,
+        scope: Scope,
+    ) -> anyhow::Result<Installed> {
+        let start = Instant::now();
+        let request = Request {
+            plan: &planned.plan,
+            path: target.path.clone(),
+            scope,
+            ring_bytes: self.ring_bytes,
+        };
+        let capture = UprobeCapture::install(&request, self.forced)
+            .with_context(|| format!("failed to trace {}", target.shown.display()))?;
+        let attach_time = start.elapsed();
+        let notes = capture.notes().to_vec();
+        explain::add_skipped(&mut planned.plan, capture.skipped_sites());
+        let plan = Arc::new(planned.plan.clone());
+        let symbols = Symbols::new(Arc::clone(&target.executable), target.bias_finder());
+        let session = Session::new(
+            &planned,
+            plan,
+            Box::new(capture),
+            symbols,
+            self.clock,
+            self.show,
+            COSTS,
+        );
+        Ok(Installed { session, attach_time, notes })
+    }
+}
+
+/// Whether `who` is seen from the start.
+impl<'a> Planning<'a> {
+    /// Planning for `who`.
+    pub fn new(args: &'a TraceArgs, selection: &'a Selection, who: &Who) -> Self {
+        Self { args, selection, sees_start: who.sees_start() }
+    }
+}

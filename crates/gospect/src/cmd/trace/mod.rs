@@ -1,0 +1,29 @@
+//! `gospect trace`: the function graph.
+
+mod choice;
+mod end;
+mod engine;
+mod install;
+mod summary;
+mod who;
+
+use crate::args::{Backend, TraceArgs};
+use crate::failure::{Outcome, usage};
+use crate::sink;
+
+/// Traces as asked.
+pub fn run(mut args: TraceArgs) -> anyhow::Result<Outcome> {
+    if args.command.is_none() && std::env::args_os().any(|arg| arg == "--") {
+        return Err(usage("nothing after `--`: name the command to start"));
+    }
+    let who = who::Who::resolve(&mut args)?;
+    let selection = choice::selection(&args)?;
+    if args.capture.backend == Backend::Trampoline {
+        anyhow::bail!(
+            "the trampoline backend is not built into this version; use --backend uprobe"
+        );
+    }
+    let forced = install::forced_options()?;
+    let out = sink::open(args.show.output.as_deref())?;
+    engine::Engine::new(&args, who, &selection, forced, out)?.run()
+}

@@ -1,0 +1,88 @@
+//! Which processes: attach, every process of a file, or a command to start.
+
+use crate::args::TraceArgs;
+use crate::failure::usage;
+use crate::sink;
+use process::Process;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// The processes to trace.
+#[derive(Debug)]
+pub enum Who {
+    /// Running processes.
+    Attach(Vec<Process>),
+    /// Every process that runs a file.
+    Exe(PathBuf),
+    /// A command to start.
+    Launch {
+        /// The file that is executed.
+        program: PathBuf,
+        /// The command as typed.
+        argv: Vec<OsString>,
+    },
+}
+
+impl Who {
+    /// What the command line names. Takes the executable out of the rules when it stands there.
+    pub fn resolve(args: &mut TraceArgs) -> anyhow::Result<Self> {
+        let capture = &args.capture;
+        let named = usize::from(!capture.pids.is_empty())
+            + usize::from(capture.exe.is_some())
+            + usize::from(args.command.is_some());
+        if named > 1 {
+            return Err(usage("choose one of --pid, --exe and `-- CMD`"));
+        }
+        if capture.user.is_some() && args.command.is_none() {
+            return Err(usage("--user needs a command to start: `-- CMD`"));
+        }
+        if let Some(argv) = args.command.take() {
+            let Some(name) = argv.first() else {
+                return Err(usage("nothing after `--`: name the command to start"));
+            };
+            let program = process::find_program(name, std::env::var_os("PATH").as_deref())?;
+            return Ok(Self::Launch { program, argv });
+        }
+        if !capture.pids.is_empty() {
+            let mut pids = capture.pids.clone();
+            pids.sort_unstable();
+            pids.dedup();
+            let opened: Result<Vec<Process>, _> = pids.into_iter().map(Process::open).collect();
+            return Ok(Self::Attach(opened?));
+        }
+        if let Some(exe) = capture.exe.clone() {
+            return Ok(Self::Exe(exe));
+        }
+        if args.rules.is_empty() {
+            return Err(usage("no process named: give --pid PID, --exe PATH or `-- CMD`"));
+        }
+        let exe = PathBuf::from(args.rules.remove(0));
+        if !exe.exists() {
+            return Err(usage(format!(
+                "no process named, and there is no executable `{}`: give --pid PID, --exe PATH or \
+                 `-- CMD`",
+                exe.display()
+            )));
+        }
+        if !args.show.quiet {
+            hint_to_launch(&exe)?;
+        }
+        Ok(Self::Exe(exe))
+    }
+
+    /// Whether processes are traced from their first instruction on.
+    pub fn sees_start(&self) -> bool {
+        !matches!(self, Self::Attach(_))
+    }
+}
+
+fn hint_to_launch(exe: &Path) -> anyhow::Result<()> {
+    let identity = process::FileIdentity::of(exe)?;
+    if process::find_by_exe(identity).is_empty() {
+        let exe = exe.display();
+        sink::say(format!(
+            "nothing runs {exe} yet: waiting for it (`gospect trace … -- {exe}` starts it)"
+        ));
+    }
+    Ok(())
+}

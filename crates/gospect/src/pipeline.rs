@@ -1,0 +1,208 @@
+//! From one record to what a person sees: timeline, filter, writer. Live captures and
+//! `report` share it.
+
+use crate::args::{Format, ShowArgs};
+use output::{Clock, Json, SymbolTable, Text, TextOptions};
+use probe::Plan;
+use std::io::{self, Write};
+use std::sync::Arc;
+use timeline::{
+    Counters, Event, Filter, FilterOptions, Options, Stats, Symbolizer, Timeline,
+};
+use wire::Record;
+
+/// How results are shown.
+#[derive(Clone, Debug, Default)]
+pub struct ShowOptions {
+    /// Text or JSON.
+    pub format: Format,
+    /// Escape sequences.
+    pub color: bool,
+    /// Several processes are captured.
+    pub pids: bool,
+    /// A table per function instead of calls.
+    pub stat: bool,
+    /// Which function roots every tree shown.
+    pub drilldown: Option<String>,
+    /// Levels shown.
+    pub depth: Option<u32>,
+    /// Shortest call shown, nanoseconds.
+    pub min_ns: Option<u64>,
+    /// Root calls shown.
+    pub limit: Option<u64>,
+    /// Keep the names that a recorded file needs.
+    pub keep_names: bool,
+}
+
+impl ShowOptions {
+    /// As asked on the command line.
+    pub fn new(args: &ShowArgs, color: bool) -> Self {
+        Self {
+            format: args.format,
+            color,
+            stat: args.stat,
+            drilldown: args.drilldown.clone(),
+            depth: args.depth,
+            min_ns: args.min.map(|span| span.0.as_nanos() as u64),
+            limit: args.limit,
+            ..Self::default()
+        }
+    }
+
+    fn filter(&self, plan: &Plan) -> FilterOptions {
+        let drilldown = self.drilldown.as_ref().map(|name| {
+            let named = plan.functions.iter().enumerate().filter(|(_, f)| f.name == *name);
+            named.map(|(index, _)| index as u32).collect()
+        });
+        FilterOptions { drilldown, depth: self.depth, min_ns: self.min_ns, limit: self.limit }
+    }
+}
+
+enum Show {
+    Text(Box<Text>),
+    Json(Json),
+    Stat(Box<Stats>),
+}
+
+/// One image's stream of records on its way out.
+pub struct Pipeline {
+    plan: Arc<Plan>,
+    timeline: Timeline,
+    filter: Option<Filter>,
+    show: Show,
+    names: Option<SymbolTable>,
+    format: Format,
+    events: Vec<Event>,
+    shown: Vec<Event>,
+    malformed: u64,
+}
+
+impl Pipeline {
+    /// A pipeline for records of `plan`.
+    pub fn new(plan: Arc<Plan>, clock: Clock, options: &ShowOptions) -> Self {
+        let filter = options.filter(&plan);
+        let filter = (!filter.is_empty()).then(|| Filter::new(filter));
+        let show = match (options.stat, options.format) {
+            (true, _) => Show::Stat(Box::default()),
+            (false, Format::Json) => Show::Json(Json::new(Arc::clone(&plan), clock)),
+            (false, Format::Text) => {
+                let text = TextOptions { color: options.color, pids: options.pids };
+                Show::Text(Box::new(Text::new(Arc::clone(&plan), clock, text)))
+            }
+        };
+        let enters = filter.is_some() || !matches!(show, Show::Json(_));
+        let timeline = Timeline::new(Arc::clone(&plan), Options { enters, ..Options::default() });
+        Self {
+            plan,
+            timeline,
+            filter,
+            show,
+            names: options.keep_names.then(SymbolTable::default),
+            format: options.format,
+            events: Vec::new(),
+            shown: Vec::new(),
+            malformed: 0,
+        }
+    }
+
+    /// Takes one record.
+    pub fn record(
+        &mut self,
+        record: &Record<'_>,
+        symbols: &dyn Symbolizer,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        self.timeline.push(record, &mut self.events);
+        self.pass_on(symbols, out)
+    }
+
+    /// Tells that `now_ns` (the capture's clock) is reached: held lines may go out.
+    pub fn tick(
+        &mut self,
+        now_ns: u64,
+        symbols: &dyn Symbolizer,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        if let Some(filter) = &mut self.filter {
+            filter.tick(now_ns, &mut self.shown);
+        }
+        self.pass_on(symbols, out)?;
+        match &mut self.show {
+            Show::Text(text) => text.tick(now_ns, symbols, out),
+            Show::Json(_) | Show::Stat(_) => Ok(()),
+        }
+    }
+
+    /// From now on no new root opens.
+    pub fn drain(&mut self) {
+        self.timeline.drain();
+    }
+
+    /// Whether no call is open.
+    pub fn is_idle(&self) -> bool {
+        self.timeline.is_idle()
+    }
+
+    /// Whether the limit of root calls is reached.
+    pub fn is_done(&self) -> bool {
+        self.filter.as_ref().is_some_and(Filter::done)
+    }
+
+    /// Reports what is still open and writes what was held back; the table of `--stat`.
+    pub fn finish(
+        &mut self,
+        now_ns: u64,
+        symbols: &dyn Symbolizer,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        self.timeline.finish(now_ns, &mut self.events);
+        self.pass_on(symbols, out)?;
+        match &mut self.show {
+            Show::Text(text) => text.finish(now_ns, out),
+            Show::Json(_) => Ok(()),
+            Show::Stat(stats) => match self.format {
+                Format::Json => output::write_stat_json(&self.plan, &stats.table(), out),
+                Format::Text => output::write_stat_table(&self.plan, &stats.table(), out),
+            },
+        }
+    }
+
+    /// What the timeline counted.
+    pub fn counters(&self) -> Counters {
+        let mut counters = self.timeline.counters();
+        counters.invalid += self.malformed;
+        counters
+    }
+
+    /// The names that the recorded file needs, if they were kept.
+    pub fn take_names(&mut self, symbols: &dyn Symbolizer) -> Option<SymbolTable> {
+        let mut names = self.names.take()?;
+        names.observe_plan(&self.plan, symbols);
+        Some(names)
+    }
+
+    /// Counts bytes that were no record.
+    pub fn malformed(&mut self) {
+        self.malformed += 1;
+    }
+
+    fn pass_on(&mut self, symbols: &dyn Symbolizer, out: &mut dyn Write) -> io::Result<()> {
+        if let Some(names) = &mut self.names {
+            self.events.iter().for_each(|event| names.observe(event, symbols));
+        }
+        match &mut self.filter {
+            Some(filter) => {
+                self.events.drain(..).for_each(|event| filter.push(event, &mut self.shown));
+            }
+            None => self.shown.append(&mut self.events),
+        }
+        for event in self.shown.drain(..) {
+            match &mut self.show {
+                Show::Text(text) => text.event(&event, symbols, out)?,
+                Show::Json(json) => json.event(&event, symbols, out)?,
+                Show::Stat(stats) => stats.push(&event),
+            }
+        }
+        Ok(())
+    }
+}

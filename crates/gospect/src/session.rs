@@ -1,0 +1,218 @@
+//! One image being captured: its plan installed, its records on their way out.
+
+use crate::pipeline::{Pipeline, ShowOptions};
+use crate::recording::Recording;
+use crate::symbols::Symbols;
+use anyhow::Context as _;
+use binary::code::ProbeCost;
+use capture::{Capture, Counters};
+use output::Clock;
+use probe::Plan;
+use probe::planner::Planned;
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use wire::{Record, RecordKind};
+
+/// What a hit costs the target, nanoseconds of CPU.
+#[derive(Clone, Copy, Debug)]
+pub struct SiteCosts {
+    /// On an instruction that the kernel emulates.
+    pub emulated_ns: u64,
+    /// On one that it single-steps.
+    pub stepped_ns: u64,
+    /// Per op of a fetch program.
+    pub op_ns: u64,
+}
+
+impl SiteCosts {
+    fn of(self, planned: &Planned) -> Vec<u64> {
+        let sites = planned.plan.sites.iter().zip(&planned.costs);
+        sites
+            .map(|(site, cost)| {
+                let trap = match cost {
+                    ProbeCost::Emulated => self.emulated_ns,
+                    ProbeCost::SingleStepped => self.stepped_ns,
+                };
+                trap + self.op_ns * u64::from(site.program.len)
+            })
+            .collect()
+    }
+}
+
+/// A plan that is installed.
+pub struct Session {
+    plan: Arc<Plan>,
+    capture: Box<dyn Capture>,
+    pipeline: Pipeline,
+    symbols: Symbols,
+    costs: Vec<u64>,
+    recording: Option<Recording>,
+    cost_ns: u64,
+    seen: BTreeSet<u32>,
+    exited: BTreeSet<u32>,
+    detach_time: Option<Duration>,
+}
+
+impl Session {
+    /// Takes over an installed capture.
+    pub fn new(
+        planned: &Planned,
+        plan: Arc<Plan>,
+        capture: Box<dyn Capture>,
+        symbols: Symbols,
+        clock: Clock,
+        show: &ShowOptions,
+        costs: SiteCosts,
+    ) -> Self {
+        Self {
+            pipeline: Pipeline::new(Arc::clone(&plan), clock, show),
+            costs: costs.of(planned),
+            plan,
+            capture,
+            symbols,
+            recording: None,
+            cost_ns: 0,
+            seen: BTreeSet::new(),
+            exited: BTreeSet::new(),
+            detach_time: None,
+        }
+    }
+
+    /// Writes every record to `recording` too.
+    pub fn record_to(&mut self, recording: Recording) {
+        self.recording = Some(recording);
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Names of this image's processes.
+    pub fn symbols(&self) -> &Symbols {
+        &self.symbols
+    }
+
+    /// Name of the backend.
+    pub fn backend(&self) -> &'static str {
+        self.capture.backend()
+    }
+
+    /// Reads what is there, waiting up to `timeout` for the first record.
+    pub fn poll(&mut self, timeout: Duration, out: &mut dyn Write) -> anyhow::Result<usize> {
+        let Self { capture, pipeline, symbols, costs, recording, cost_ns, seen, exited, .. } = self;
+        let mut result = Ok(());
+        let polled = capture.poll(timeout, &mut |bytes| {
+            if result.is_err() {
+                return;
+            }
+            result = (|| -> anyhow::Result<()> {
+                let Ok(record) = Record::parse(bytes) else {
+                    pipeline.malformed();
+                    return Ok(());
+                };
+                if let Some(recording) = recording {
+                    recording.record(bytes)?;
+                }
+                match record.kind {
+                    RecordKind::Hit => {
+                        *cost_ns += costs.get(record.site as usize).copied().unwrap_or_default();
+                        if seen.insert(record.pid) {
+                            symbols.learn(record.pid);
+                        }
+                    }
+                    RecordKind::Exec | RecordKind::ProcessExit => {
+                        exited.insert(record.pid);
+                    }
+                }
+                pipeline.record(&record, symbols, out)?;
+                if record.kind != RecordKind::Hit {
+                    symbols.forget(record.pid);
+                }
+                Ok(())
+            })();
+        });
+        result?;
+        polled.context("failed to read the capture")
+    }
+
+    /// Reads all that is left after a detach.
+    pub fn poll_rest(&mut self, out: &mut dyn Write) -> anyhow::Result<()> {
+        while self.poll(Duration::ZERO, out)? > 0 {}
+        Ok(())
+    }
+
+    /// See [`Pipeline::tick`].
+    pub fn tick(&mut self, now_ns: u64, out: &mut dyn Write) -> anyhow::Result<()> {
+        Ok(self.pipeline.tick(now_ns, &self.symbols, out)?)
+    }
+
+    /// From now on no new root opens.
+    pub fn drain(&mut self) {
+        self.pipeline.drain();
+    }
+
+    /// Whether no call is open.
+    pub fn is_idle(&self) -> bool {
+        self.pipeline.is_idle()
+    }
+
+    /// Whether the limit of root calls is reached.
+    pub fn is_done(&self) -> bool {
+        self.pipeline.is_done()
+    }
+
+    /// Estimated CPU time that the hits so far cost the targets, nanoseconds.
+    pub fn cost_ns(&self) -> u64 {
+        self.cost_ns
+    }
+
+    /// Removes the plan from the targets.
+    pub fn detach(&mut self) -> anyhow::Result<()> {
+        if self.detach_time.is_none() {
+            let start = Instant::now();
+            self.capture.detach().context("failed to detach")?;
+            self.detach_time = Some(start.elapsed());
+        }
+        Ok(())
+    }
+
+    /// How long [`Session::detach`] took.
+    pub fn detach_time(&self) -> Option<Duration> {
+        self.detach_time
+    }
+
+    /// Processes that hit a site.
+    pub fn processes(&self) -> usize {
+        self.seen.len()
+    }
+
+    /// Whether the capture saw `pid` end (or become another program).
+    pub fn has_exited(&self, pid: u32) -> bool {
+        self.exited.contains(&pid)
+    }
+
+    /// What the capture counted.
+    pub fn capture_counters(&self) -> anyhow::Result<Counters> {
+        self.capture.counters().context("failed to read the capture's counters")
+    }
+
+    /// What the timeline counted.
+    pub fn counters(&self) -> timeline::Counters {
+        self.pipeline.counters()
+    }
+
+    /// Reports what is still open and writes what was held back.
+    pub fn finish(&mut self, now_ns: u64, out: &mut dyn Write) -> anyhow::Result<()> {
+        Ok(self.pipeline.finish(now_ns, &self.symbols, out)?)
+    }
+
+    /// Ends the recorded file with the names it needs.
+    pub fn finish_recording(&mut self, summary: &output::Summary) -> anyhow::Result<()> {
+        let Some(recording) = self.recording.take() else { return Ok(()) };
+        let names = self.pipeline.take_names(&self.symbols).unwrap_or_default();
+        recording.finish(&names, summary)
+    }
+}

@@ -1,0 +1,81 @@
+//! From a path or pid to an executable and its debug information.
+
+use address::{Bias, ReadAt};
+use anyhow::Context as _;
+use binary::{DebugInfo, Executable};
+use process::{FileIdentity, FileSource, Process};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// An executable that is open.
+pub struct Target {
+    /// A path that opens it from here: the file, or `/proc/PID/exe`.
+    pub path: PathBuf,
+    /// The path people know it by.
+    pub shown: PathBuf,
+    /// Which file it is.
+    pub identity: FileIdentity,
+    /// Its facts.
+    pub executable: Arc<Executable>,
+    /// A separate file with debug information.
+    debug_file: Option<PathBuf>,
+}
+
+impl Target {
+    /// Opens the executable at `path`.
+    pub fn of_path(path: &Path, debug_file: Option<&Path>) -> anyhow::Result<Self> {
+        Self::open(FileSource::open(path)?, path, path, debug_file)
+    }
+
+    /// Opens the executable of a process; deleted ones and those of other mount namespaces too.
+    pub fn of_process(process: &Process, debug_file: Option<&Path>) -> anyhow::Result<Self> {
+        let shown = process.exe_path()?;
+        Self::open(process.executable()?, &process.exe_link(), &shown, debug_file)
+    }
+
+    fn open(
+        source: FileSource,
+        path: &Path,
+        shown: &Path,
+        debug_file: Option<&Path>,
+    ) -> anyhow::Result<Self> {
+        let identity = source.identity();
+        let source: Arc<dyn ReadAt> = Arc::new(source);
+        let executable =
+            Executable::open(source).with_context(|| shown.display().to_string())?;
+        Ok(Self {
+            path: path.to_owned(),
+            shown: shown.to_owned(),
+            identity,
+            executable: Arc::new(executable),
+            debug_file: debug_file.map(Path::to_owned),
+        })
+    }
+
+    /// Its debug information: from the separate file when one is named, else its own.
+    /// `None` when it has none.
+    pub fn debug_info(&self) -> anyhow::Result<Option<DebugInfo>> {
+        let Some(path) = &self.debug_file else {
+            return DebugInfo::open(self.executable.image())
+                .with_context(|| self.shown.display().to_string());
+        };
+        let context = || format!("failed to use the debug file {}", path.display());
+        let source: Arc<dyn ReadAt> = Arc::new(FileSource::open(path)?);
+        let separate = Executable::open(source).with_context(context)?;
+        anyhow::ensure!(
+            separate.build_id() == self.executable.build_id(),
+            "the debug file {} is of another build than {}",
+            path.display(),
+            self.shown.display()
+        );
+        let info = DebugInfo::open(separate.image()).with_context(context)?;
+        anyhow::ensure!(info.is_some(), "the debug file {} has no DWARF", path.display());
+        Ok(info)
+    }
+
+    /// Finds the bias of a process that runs this executable.
+    pub fn bias_finder(&self) -> crate::symbols::FindBias {
+        let base = self.executable.image().base();
+        Box::new(move |pid| -> Option<Bias> { Process::open(pid).ok()?.bias(base).ok() })
+    }
+}

@@ -1,0 +1,412 @@
+//! From an executable and a selection to a [`Plan`].
+
+use crate::compile::{
+    AutoPlace, AutoShape, Builder, OpTable, WitnessOffsets, compile_rule_param, compile_value,
+    witness_ops,
+};
+use crate::plan::{Program, RefusalReason};
+use crate::selection::{Matches, Selected, Selection, select};
+use crate::value::ValueSpec;
+use crate::{ImageId, Plan, PlannedFunction, Refusal, RuntimeLayout, Site, Witness};
+use address::Svma;
+use binary::code::{Analysis, CodeFacts, CodeSite, ExitKind, ProbeCost, analyze};
+use binary::{
+    Convention, DebugInfo, Executable, Function, FunctionKey, Kind, Place, PlacedSignature,
+    PlacedVariable, Reg, TypeInfo, convention_of,
+};
+use std::collections::HashMap;
+use std::ops::Range;
+use wire::{GSource, SiteKind};
+
+/// Functions larger than this are not decoded: the biggest that Go compiles are far smaller.
+const MAX_FUNCTION: u64 = 64 << 20;
+
+/// What is read without being asked for by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ValueOptions {
+    /// Arguments, where debug information describes them.
+    pub arguments: bool,
+    /// Results.
+    pub results: bool,
+    /// Longest text of a string, bytes.
+    pub max_string: u16,
+}
+
+/// What the planner needs to know of the runtime, from the layouts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RuntimeFacts {
+    /// Offsets for the code at a hit.
+    pub layout: RuntimeLayout,
+    /// Offsets for the witnesses.
+    pub witness: WitnessOffsets,
+}
+
+/// A question to the planner.
+#[derive(Clone, Copy)]
+pub struct Question<'a> {
+    /// The executable.
+    pub executable: &'a Executable,
+    /// Its debug information, when there is some.
+    pub debug: Option<&'a DebugInfo>,
+    /// Which functions.
+    pub selection: &'a Selection,
+    /// Which values.
+    pub values: ValueOptions,
+    /// The runtime's layout.
+    pub runtime: RuntimeFacts,
+    /// Text that a process may still hash at its start, see [`CodeFacts::fips`].
+    pub fips: Option<&'a Range<Svma>>,
+}
+
+/// A plan and what was noticed on the way.
+#[derive(Clone, Debug, Default)]
+pub struct Planned {
+    /// The plan.
+    pub plan: Plan,
+    /// Estimated cost class of each site under the uprobe backend, parallel to `plan.sites`.
+    pub costs: Vec<ProbeCost>,
+    /// Functions that matched.
+    pub matched: usize,
+    /// Patterns that matched nothing.
+    pub unmatched: Vec<String>,
+    /// Functions that matched and were excluded.
+    pub excluded: usize,
+}
+
+/// Plans the tracing of the selected functions, with the witnesses that every plan watches.
+pub fn plan(question: &Question<'_>) -> Result<Planned, binary::Error> {
+    let mut planner = Planner::new(question);
+    let matches = select(question.executable, question.selection, &|function| {
+        callees(question.executable, function)
+    })?;
+    let Matches { functions, unmatched, excluded } = matches;
+    let matched = functions.len();
+    for selected in &functions {
+        planner.add_traced(selected)?;
+    }
+    // Witnesses alone tell nothing: with no function to trace there is nothing to plan.
+    if planner.plan.functions.iter().any(|function| function.traced) {
+        planner.add_witnesses()?;
+    }
+    let Planner { mut plan, costs, ops, .. } = planner;
+    plan.ops = ops.finish();
+    Ok(Planned { plan, costs, matched, unmatched, excluded })
+}
+
+/// Entries of the functions that `function` calls or jumps to directly.
+pub fn callees(executable: &Executable, function: &Function) -> Vec<Svma> {
+    let Ok(analysis) = analyze_function(executable, function, None) else { return Vec::new() };
+    let tails = analysis.exits.iter().filter_map(|exit| match exit.kind {
+        ExitKind::Tail(target) => target,
+        ExitKind::Return => None,
+    });
+    analysis.calls.iter().filter_map(|call| call.target).chain(tails).collect()
+}
+
+/// Decodes one function.
+pub fn analyze_function(
+    executable: &Executable,
+    function: &Function,
+    fips: Option<&Range<Svma>>,
+) -> Result<Analysis, binary::Error> {
+    let table = executable.functions()?;
+    let size = function.end.since(function.entry).unwrap_or_default();
+    if size > MAX_FUNCTION {
+        return Err(binary::Error::corrupt("function table", format!("{size} bytes of code")));
+    }
+    let code = executable.image().read_vec(function.entry, size)?;
+    let facts = CodeFacts {
+        entry: function.entry,
+        name: &function.name,
+        is_assembly: function.flags & binary::flag::ASM != 0,
+        sp_write: function.flags & binary::flag::SP_WRITE != 0,
+        is_top_frame: function.flags & binary::flag::TOP_FRAME != 0,
+        deferreturn: function.deferreturn,
+        fips,
+        sp_delta: &|pc| table.sp_delta(function, pc),
+    };
+    Ok(analyze(&code, &facts))
+}
+
+/// Name of each witness's function; the first one that the executable has is watched.
+const WITNESSES: [(Witness, &[&str]); 5] = [
+    (Witness::Panic, &["runtime.gopanic"]),
+    (Witness::Recovery, &["runtime.recovery"]),
+    (Witness::Goexit, &["runtime.Goexit"]),
+    (Witness::FatalPanic, &["runtime.fatalpanic"]),
+    // Since Go 1.22 goexit0 calls gdestroy, and so does whatever else ends a goroutine.
+    (Witness::GoroutineDeath, &["runtime.gdestroy", "runtime.goexit0"]),
+];
+
+struct Planner<'a> {
+    question: &'a Question<'a>,
+    plan: Plan,
+    costs: Vec<ProbeCost>,
+    ops: OpTable,
+    by_entry: HashMap<Svma, usize>,
+}
+
+/// The sites of one function, all of them or a reason.
+struct FunctionSites {
+    entry: CodeSite,
+    exits: Vec<(CodeSite, SiteKind)>,
+    g_source: GSource,
+}
+
+impl<'a> Planner<'a> {
+    fn new(question: &'a Question<'a>) -> Self {
+        let executable = question.executable;
+        let image = ImageId {
+            build_id: executable.build_id().unwrap_or_default().to_owned(),
+            path: String::new(),
+            go_version: executable.go_version().text.clone(),
+        };
+        let plan = Plan { image, runtime: question.runtime.layout, ..Plan::default() };
+        Self {
+            question,
+            plan,
+            costs: Vec::new(),
+            ops: OpTable::default(),
+            by_entry: HashMap::new(),
+        }
+    }
+
+    fn refuse(&mut self, function: &Function, reason: String) {
+        let refusal =
+            Refusal { function: function.name.clone(), reason: RefusalReason(reason) };
+        self.plan.refused.push(refusal);
+    }
+
+    fn sites_of(&self, function: &Function) -> Result<FunctionSites, String> {
+        let analysis =
+            analyze_function(self.question.executable, function, self.question.fips)
+                .map_err(|error| error.to_string())?;
+        let entry = analysis.entry.map_err(|refused| refused.to_string())?;
+        let probed = |site: &CodeSite| match site.uprobe {
+            Ok(_) => Ok(()),
+            Err(reason) => Err(format!("0x{:x} cannot be probed: {reason}", site.address)),
+        };
+        probed(&entry)?;
+        let mut exits = Vec::new();
+        for exit in &analysis.exits {
+            probed(&exit.site)?;
+            let kind = match exit.kind {
+                ExitKind::Return => SiteKind::Return,
+                ExitKind::Tail(_) => SiteKind::TailJump,
+            };
+            exits.push((exit.site, kind));
+        }
+        let assembly = function.flags & binary::flag::ASM != 0;
+        let g_source = if assembly || analysis.loads_g { GSource::Tls } else { GSource::R14 };
+        Ok(FunctionSites { entry, exits, g_source })
+    }
+
+    fn add_traced(&mut self, selected: &Selected) -> Result<(), binary::Error> {
+        let function = &selected.function;
+        let sites = match self.sites_of(function) {
+            Ok(sites) => sites,
+            Err(reason) => {
+                self.refuse(function, reason);
+                return Ok(());
+            }
+        };
+        let signature = self.signature(function);
+        let mut builder = Builder::new(self.question.values.max_string);
+        let rule = selected.rule.and_then(|i| self.question.selection.wanted.get(i)?.params.as_ref());
+        let args = match (rule, &signature) {
+            (Some(params), _) => {
+                params.iter().map(|param| compile_rule_param(param, &mut builder)).collect()
+            }
+            (None, Some(signature)) if self.question.values.arguments => {
+                compile_all(&signature.params, &mut builder)
+            }
+            _ => Vec::new(),
+        };
+        let at_entry = self.ops.intern(&builder.finish());
+        let mut builder = Builder::new(self.question.values.max_string);
+        let results = match &signature {
+            Some(signature) if self.question.values.results => {
+                compile_all(&signature.results, &mut builder)
+            }
+            _ => Vec::new(),
+        };
+        let at_return = self.ops.intern(&builder.finish());
+        let planned = self.planned(function, true, None, args, results);
+        self.push(planned, &sites, at_entry, at_return);
+        Ok(())
+    }
+
+    fn signature(&self, function: &Function) -> Option<PlacedSignature> {
+        let executable = self.question.executable;
+        // Assembly has no debug information of its own; its Go declaration is its wrapper's.
+        if function.flags & binary::flag::ASM != 0 {
+            return None;
+        }
+        let key = FunctionKey {
+            entry: function.entry,
+            convention: convention_of(executable.symbols(), function.entry),
+            go_version: executable.go_version(),
+        };
+        self.question.debug?.placed_signature(key).ok()?
+    }
+
+    fn planned(
+        &self,
+        function: &Function,
+        traced: bool,
+        witness: Option<Witness>,
+        args: Vec<ValueSpec>,
+        results: Vec<ValueSpec>,
+    ) -> PlannedFunction {
+        let place = self
+            .question
+            .executable
+            .functions()
+            .ok()
+            .and_then(|table| table.file_line(function, function.entry));
+        let (file, line) = place.unwrap_or_default();
+        PlannedFunction {
+            name: function.name.clone(),
+            file,
+            line: function.start_line.unwrap_or(line),
+            entry: function.entry,
+            size: function.end.since(function.entry).unwrap_or_default(),
+            traced,
+            witness,
+            args,
+            results,
+        }
+    }
+
+    fn push(
+        &mut self,
+        planned: PlannedFunction,
+        sites: &FunctionSites,
+        at_entry: Program,
+        at_return: Program,
+    ) {
+        self.by_entry.insert(planned.entry, self.plan.functions.len());
+        let function = self.plan.functions.len() as u32;
+        self.plan.functions.push(planned);
+        self.push_site(function, &sites.entry, SiteKind::Entry, sites.g_source, at_entry);
+        for (site, kind) in &sites.exits {
+            let program = if *kind == SiteKind::Return { at_return } else { Program::default() };
+            self.push_site(function, site, *kind, sites.g_source, program);
+        }
+    }
+
+    fn push_site(
+        &mut self,
+        function: u32,
+        site: &CodeSite,
+        kind: SiteKind,
+        g_source: GSource,
+        program: Program,
+    ) {
+        // The code was read from the file, so the file backs it.
+        let file_offset =
+            self.question.executable.image().file_offset(site.address).unwrap_or_default();
+        let address = site.address;
+        let sp_delta = site.sp_delta;
+        let site_plan = Site { function, kind, address, file_offset, sp_delta, g_source, program };
+        self.plan.sites.push(site_plan);
+        self.costs.push(site.uprobe.unwrap_or(ProbeCost::SingleStepped));
+    }
+
+    fn add_witnesses(&mut self) -> Result<(), binary::Error> {
+        let table = self.question.executable.functions()?;
+        for (witness, names) in WITNESSES {
+            let found = names.iter().find_map(|name| table.by_name(name).into_iter().next());
+            // What the linker left out cannot happen in this program.
+            let Some(function) = found else { continue };
+            let ops = witness_ops(witness, &self.question.runtime.witness);
+            match self.by_entry.get(&function.entry).copied() {
+                Some(index) => self.join(index, witness, ops),
+                None => match self.sites_of(&function) {
+                    Ok(mut sites) => {
+                        sites.exits.clear();
+                        let program = self.ops.intern(&ops);
+                        let planned =
+                            self.planned(&function, false, Some(witness), Vec::new(), Vec::new());
+                        self.push(planned, &sites, program, Program::default());
+                    }
+                    Err(reason) => self.refuse(&function, format!("watched for ends: {reason}")),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// A traced function that is a witness too: one site, one record, the witness's
+    /// fields first.
+    fn join(&mut self, index: usize, witness: Witness, mut ops: Vec<wire::Op>) {
+        self.plan.functions[index].witness = Some(witness);
+        let Some(at) = self
+            .plan
+            .sites
+            .iter()
+            .position(|site| site.function as usize == index && site.kind == SiteKind::Entry)
+        else {
+            return;
+        };
+        let Program { start, len } = self.plan.sites[at].program;
+        ops.extend_from_slice(self.ops.get(Program { start, len }));
+        self.plan.sites[at].program = self.ops.intern(&ops);
+    }
+}
+
+fn compile_all(variables: &[PlacedVariable], builder: &mut Builder) -> Vec<ValueSpec> {
+    variables
+        .iter()
+        .map(|variable| {
+            let shape = shape_of(&variable.ty);
+            let place = place_of(variable);
+            compile_value(&variable.name, &variable.ty.name, &shape, &place, builder)
+        })
+        .collect()
+}
+
+/// What is captured of a type so far.
+fn shape_of(ty: &TypeInfo) -> AutoShape {
+    let unsupported = |what: &str| AutoShape::Unsupported(format!("{what} not captured yet"));
+    match &ty.kind {
+        Kind::Bool => AutoShape::Bool,
+        Kind::Int { signed } => AutoShape::Int { size: ty.size as u8, signed: *signed },
+        Kind::Float => AutoShape::Float { size: ty.size as u8 },
+        Kind::String => AutoShape::String,
+        Kind::Slice { .. } => AutoShape::Slice,
+        Kind::Pointer { .. } | Kind::Map | Kind::Chan | Kind::Func | Kind::UnsafePointer => {
+            AutoShape::Pointer
+        }
+        Kind::Interface { empty } => AutoShape::Interface { has_methods: !empty },
+        Kind::Complex => unsupported("complex numbers are"),
+        Kind::Array { .. } => unsupported("arrays are"),
+        Kind::Struct { .. } => unsupported("structs are"),
+        Kind::Other => unsupported("C types are"),
+    }
+}
+
+fn place_of(variable: &PlacedVariable) -> AutoPlace {
+    match &variable.place {
+        Err(reason) => AutoPlace::Missing(reason.clone()),
+        Ok(Place::Empty) => AutoPlace::Missing("has no bytes".to_owned()),
+        // SP at the first instruction points to the return address, 8 bytes below the CFA.
+        Ok(Place::Stack { offset }) => AutoPlace::Stack { offset: i64::from(*offset) + 8 },
+        Ok(Place::Registers(pieces)) => {
+            let mut numbers = Vec::new();
+            for piece in pieces {
+                match piece.reg {
+                    Reg::Int(number) => numbers.push(number),
+                    Reg::Float(_) => return AutoPlace::Missing("float register".to_owned()),
+                }
+            }
+            AutoPlace::Registers(numbers)
+        }
+    }
+}
+
+/// Whether a function's values are found by [`Convention::Internal`].
+pub fn is_register_abi(executable: &Executable, function: &Function) -> bool {
+    function.flags & binary::flag::ASM == 0
+        && convention_of(executable.symbols(), function.entry) == Convention::Internal
+}

@@ -1,0 +1,178 @@
+//! Which functions of an executable a person asked for.
+
+use crate::package::{is_main_module, is_vendored, package_of};
+use crate::pattern::Pattern;
+use crate::rule::RuleParam;
+use binary::{Executable, Function};
+use std::collections::{BTreeMap, HashSet};
+
+/// A pattern that names functions to trace; a RULE also says what to read.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// As the person wrote it.
+    pub text: String,
+    /// Which names it means.
+    pub pattern: Pattern,
+    /// What the RULE reads in place of the automatic arguments.
+    pub params: Option<Vec<RuleParam>>,
+}
+
+/// What a function reaches by direct calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallsOf {
+    /// Exact name of the function to start from.
+    pub name: String,
+    /// How many calls deep; unlimited when absent.
+    pub depth: Option<u32>,
+}
+
+/// All that decides which functions are traced.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// Patterns and rules; a function is wanted when one of them matches.
+    pub wanted: Vec<Wanted>,
+    /// Functions to leave out, whatever else says yes.
+    pub exclude: Vec<Pattern>,
+    /// Leave out packages below a `/vendor/` folder, unless named exactly.
+    pub exclude_vendor: bool,
+    /// Only functions of the main module (all of them when nothing is wanted by name).
+    pub main_module: bool,
+    /// What these reach.
+    pub calls_of: Vec<CallsOf>,
+}
+
+impl Selection {
+    /// Whether the person named nothing at all.
+    pub fn is_empty(&self) -> bool {
+        self.wanted.is_empty() && self.calls_of.is_empty() && !self.main_module
+    }
+}
+
+/// A selected function and the rule that chose what to read of it.
+#[derive(Clone, Debug)]
+pub struct Selected {
+    /// The function.
+    pub function: Function,
+    /// Index into [`Selection::wanted`] of the first RULE with parameters that matches.
+    pub rule: Option<usize>,
+}
+
+/// What a selection comes to in one executable.
+#[derive(Clone, Debug, Default)]
+pub struct Matches {
+    /// In address order, each function once.
+    pub functions: Vec<Selected>,
+    /// Texts of [`Selection::wanted`] and [`Selection::calls_of`] that no function matches.
+    pub unmatched: Vec<String>,
+    /// Functions that a pattern matches and an exclusion left out.
+    pub excluded: usize,
+}
+
+/// Chooses the functions. `callees` gives the entries of what a function calls directly.
+pub fn select(
+    executable: &Executable,
+    selection: &Selection,
+    callees: &dyn Fn(&Function) -> Vec<address::Svma>,
+) -> Result<Matches, binary::Error> {
+    let table = executable.functions()?;
+    let module = executable.build_info().ok().map(|info| info.main.path.clone());
+    let reached = reach(executable, selection, callees)?;
+    let all_of_module = selection.wanted.is_empty() && selection.calls_of.is_empty();
+    let mut matched = vec![false; selection.wanted.len()];
+    let mut chosen: BTreeMap<usize, Selected> = BTreeMap::new();
+    let mut excluded = 0;
+    for function in table.iter() {
+        let hits: Vec<usize> = (0..selection.wanted.len())
+            .filter(|&i| selection.wanted[i].pattern.matches(&function.name))
+            .collect();
+        hits.iter().for_each(|&i| matched[i] = true);
+        let in_module = || is_main_module(&package_of(&function.name), module.as_deref());
+        let wanted = !hits.is_empty()
+            || reached.indices.contains(&function.index)
+            || (all_of_module && selection.main_module && in_module());
+        if !wanted {
+            continue;
+        }
+        let named = hits.iter().any(|&i| selection.wanted[i].pattern.literal().is_some());
+        let left_out = selection.exclude.iter().any(|pattern| pattern.matches(&function.name))
+            || (selection.exclude_vendor && !named && is_vendored(&package_of(&function.name)))
+            || (selection.main_module && !in_module());
+        if left_out {
+            excluded += 1;
+            continue;
+        }
+        let rule = hits.into_iter().find(|&i| selection.wanted[i].params.is_some());
+        chosen.insert(function.index, Selected { function, rule });
+    }
+    let unmatched = selection
+        .wanted
+        .iter()
+        .zip(&matched)
+        .filter(|(_, matched)| !**matched)
+        .map(|(wanted, _)| wanted.text.clone())
+        .chain(reached.unknown)
+        .collect();
+    Ok(Matches { functions: without_twins(chosen), unmatched, excluded })
+}
+
+/// An assembly function and the wrapper that the compiler makes for its other ABI have one
+/// name. Tracing both would show every call twice: the wrapper is left out.
+fn without_twins(chosen: BTreeMap<usize, Selected>) -> Vec<Selected> {
+    let originals: HashSet<String> = chosen
+        .values()
+        .filter(|selected| !selected.function.is_wrapper)
+        .map(|selected| selected.function.name.clone())
+        .collect();
+    chosen
+        .into_values()
+        .filter(|selected| {
+            !(selected.function.is_wrapper && originals.contains(&selected.function.name))
+        })
+        .collect()
+}
+
+#[derive(Default)]
+struct Reached {
+    indices: HashSet<usize>,
+    unknown: Vec<String>,
+}
+
+/// Breadth first over direct calls. Calls into the runtime are the compiler's (allocation,
+/// bounds checks, write barriers) and not followed, unless the start lies there.
+fn reach(
+    executable: &Executable,
+    selection: &Selection,
+    callees: &dyn Fn(&Function) -> Vec<address::Svma>,
+) -> Result<Reached, binary::Error> {
+    let table = executable.functions()?;
+    let mut reached = Reached::default();
+    for start in &selection.calls_of {
+        let roots = table.by_name(&start.name);
+        if roots.is_empty() {
+            reached.unknown.push(start.name.clone());
+        }
+        let follow_runtime = is_runtime(&start.name);
+        let mut seen: HashSet<usize> = roots.iter().map(|function| function.index).collect();
+        let mut level = roots;
+        let mut left = start.depth.unwrap_or(u32::MAX);
+        while left > 0 && !level.is_empty() {
+            left -= 1;
+            let targets = level.iter().flat_map(callees).filter_map(|entry| table.find(entry));
+            level = targets
+                .filter(|function| follow_runtime || !is_runtime(&function.name))
+                .filter(|function| seen.insert(function.index))
+                .collect();
+        }
+        reached.indices.extend(seen);
+    }
+    Ok(reached)
+}
+
+fn is_runtime(name: &str) -> bool {
+    let package = package_of(name);
+    package.is_empty()
+        || package == "runtime"
+        || package.starts_with("runtime/internal/")
+        || package.starts_with("internal/runtime/")
+        || package.starts_with("internal/abi")
+}
