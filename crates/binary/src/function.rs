@@ -6,6 +6,9 @@ use crate::module_data::ModuleData;
 use crate::pclntab::{Format, Header, Record, Table};
 use address::Svma;
 use std::borrow::Cow;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::OnceLock;
 
 /// Bits of [`Function::flags`] (`internal/abi.FuncFlag`).
 pub mod flag {
@@ -54,6 +57,8 @@ pub struct FunctionTable {
     pub(crate) image: Image,
     pub(crate) gofunc: Svma,
     text: Svma,
+    /// Places by the hash of the name.
+    names: OnceLock<HashMap<u64, Vec<u32>>>,
 }
 
 impl FunctionTable {
@@ -74,7 +79,13 @@ impl FunctionTable {
                 "its function table does not agree with itself (obfuscated?)".into(),
             ));
         }
-        Ok(Self { table, image: image.clone(), gofunc: module.gofunc, text: module.text })
+        Ok(Self {
+            table,
+            image: image.clone(),
+            gofunc: module.gofunc,
+            text: module.text,
+            names: OnceLock::new(),
+        })
     }
 
     /// How many functions there are.
@@ -111,11 +122,23 @@ impl FunctionTable {
 
     /// All functions of that exact name.
     pub fn by_name(&self, name: &str) -> Vec<Function> {
-        (0..self.len())
-            .filter_map(|index| self.table.record(index))
-            .filter(|record| self.table.name(self.table.name_offset(record)) == name)
-            .map(|record| self.function(&record))
+        let names = self.names.get_or_init(|| self.hash_names());
+        let places = names.get(&hash(name)).map(Vec::as_slice).unwrap_or_default();
+        places
+            .iter()
+            .filter_map(|&index| self.get(index as usize))
+            .filter(|function| function.name == name)
             .collect()
+    }
+
+    fn hash_names(&self) -> HashMap<u64, Vec<u32>> {
+        let mut names: HashMap<u64, Vec<u32>> = HashMap::with_capacity(self.len());
+        for index in 0..u32::try_from(self.len()).unwrap_or(u32::MAX) {
+            if let Some(name) = self.name(index as usize) {
+                names.entry(hash(&name)).or_default().push(index);
+            }
+        }
+        names
     }
 
     /// File and line of the instruction at `pc`; `None` in padding. What is inlined there
@@ -167,4 +190,10 @@ impl FunctionTable {
             start_line: table.start_line(record),
         }
     }
+}
+
+fn hash(name: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    hasher.finish()
 }

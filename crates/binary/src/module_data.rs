@@ -142,6 +142,12 @@ impl ModuleData {
             has_main: raw.get(layout.hasmain) == Some(&1),
         };
         module.check(image, header, raw.get(layout.hasmain).copied())?;
+        for offset in [layout.typelinks, layout.itablinks].into_iter().flatten() {
+            // The linker makes slices without spare capacity.
+            if word(offset + 8) != word(offset + 16) {
+                return Err(Error::corrupt("moduledata", "a slice's length is not its capacity"));
+            }
+        }
         Ok(module)
     }
 

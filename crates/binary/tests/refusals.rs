@@ -122,25 +122,36 @@ fn a_packed_executable_is_told_from_others() {
     );
 }
 
+/// The executable, with another Go version in its build info.
+fn with_version(version: &str) -> (Executable, Executable) {
+    let path = Fixture::build("symbols", &testkit::selected(), Mode::Exe);
+    let whole = open_good(&path);
+    let width = whole.go_version().text.len();
+    assert!(width >= version.len());
+    let section = whole.image().section(".go.buildinfo").unwrap();
+    // Behind the header and the length of the string.
+    let patch = (section.offset.0 + 33, format!("{version:width$}").into_bytes());
+    let source = damaged(&Arc::new(std::fs::read(&path).unwrap()), vec![patch]);
+    (Executable::open(source).unwrap(), whole)
+}
+
 #[test]
 fn an_unsupported_version_is_named() {
-    let (bytes, _) = bytes_and_table(Mode::Exe);
-    let go = format!("go{}", testkit::selected().version);
-    let version = "go1.20.9";
-    assert!(go.len() >= version.len());
-    let text = format!("{version:<width$}", width = go.len());
-    let section = open_good(&Fixture::build("symbols", &testkit::selected(), Mode::Exe))
-        .image()
-        .section(".go.buildinfo")
-        .unwrap()
-        .clone();
-    let source = damaged(&bytes, vec![(section.offset.0 + 33, text.into_bytes())]);
-    let executable = Executable::open(source).unwrap();
+    let (executable, _) = with_version("go1.20");
     assert_eq!(executable.go_version().minor, 20);
     assert_eq!(
         executable.functions().unwrap_err().to_string(),
         "not an ordinary Go executable: Go 1.20 is not supported; Go 1.19 and Go 1.21 to 1.27 are"
     );
+}
+
+#[test]
+fn a_version_without_a_row_is_read_by_the_row_that_fits_the_file() {
+    for version in ["go1.99", "devel"] {
+        let (executable, whole) = with_version(version);
+        assert_eq!(executable.module().unwrap(), whole.module().unwrap(), "{version}");
+        assert_eq!(names(&executable), names(&whole), "{version}");
+    }
 }
 
 fn names(executable: &Executable) -> Vec<(Svma, String)> {
