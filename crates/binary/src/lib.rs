@@ -24,6 +24,7 @@ mod rtype;
 mod scan;
 mod symbol;
 mod symbolizer;
+pub mod tls;
 mod types;
 
 pub use abi::{AbiType, Convention, Piece, Place, Placements, Reg, Shape, assign};

@@ -12,8 +12,11 @@ use gimli::{AttributeValue, DebuggingInformationEntry, UnitOffset, constants};
 /// Offset of a captured variable in its closure (from Go 1.23), bytes.
 const DW_AT_GO_CLOSURE_OFFSET: gimli::DwAt = gimli::DwAt(0x2907);
 
+/// Name of a generic's hidden parameter (from Go 1.27).
+const DICTIONARY: &str = ".dict";
+
 /// More variables than a function has; a bound on hostile input.
-const MAX_VARIABLES: usize = 4096;
+const MAX_VARIABLES: usize = 1024;
 
 /// Parameters and results of a function, in the order of the source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,7 +31,9 @@ pub struct Signature {
     pub results: Vec<Variable>,
     /// Variables a closure captured (from Go 1.23).
     pub captured: Vec<Captured>,
-    /// Where among the parameters a generic's hidden dictionary is; described from Go 1.27.
+    /// After how many parameters debug info lists a generic's hidden dictionary (from
+    /// Go 1.27). True for closures that capture it; for others the rule holds, see
+    /// [`crate::dictionary_position`].
     pub dictionary: Option<usize>,
 }
 
@@ -150,9 +155,13 @@ impl<'a> Reader<'a, '_> {
                 let same = parameters.iter().find(|p| p.identity == parameter.identity);
                 parameter.variable.described = same.and_then(|p| p.variable.described.clone());
             }
+            // Only the instance has the dictionary, at a place that says nothing.
+            let dictionary = parameters.iter().position(|p| p.variable.name == DICTIONARY);
+            let dictionary = dictionary.map(|at| parameters.remove(at));
             if abstracts.len() >= parameters.len() {
                 parameters = abstracts;
             }
+            parameters.extend(dictionary);
         }
         sort_into(&mut signature, parameters);
         Ok(signature)
@@ -306,7 +315,7 @@ fn sort_into(signature: &mut Signature, parameters: Vec<Parameter>) {
             if !again {
                 signature.results.push(variable);
             }
-        } else if variable.name == ".dict" {
+        } else if variable.name == DICTIONARY {
             signature.dictionary = Some(signature.params.len());
         } else {
             signature.params.push(variable);

@@ -13,12 +13,18 @@ pub(super) fn table() -> &'static Table {
     &TABLE
 }
 
+/// Struct and field.
+type Key = (&'static str, &'static str);
+
+/// Offset and size in bytes, where the release has the field.
+type Cell = Option<(u64, u64)>;
+
 /// The parsed table. Rows are `struct TAB field TAB cell...`; a cell is `offset:size`
 /// or `-`; the field `.` is the struct itself, its cell `0:size`.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     pub(super) releases: Vec<GoVersion>,
-    rows: HashMap<(&'static str, &'static str), Vec<Option<(u64, u64)>>>,
+    rows: HashMap<Key, Vec<Cell>>,
 }
 
 /// The table's view of one release.
@@ -74,7 +80,7 @@ impl Table {
 
 impl Column<'_> {
     /// Offset and size of a field.
-    pub(super) fn field(&self, structure: &str, field: &str) -> Option<(u64, u64)> {
+    pub(super) fn field(&self, structure: &str, field: &str) -> Cell {
         *self.table.rows.get(&(structure, field))?.get(self.index)?
     }
 
@@ -84,7 +90,7 @@ impl Column<'_> {
     }
 }
 
-fn parse_cell(cell: &str) -> Option<(u64, u64)> {
+fn parse_cell(cell: &str) -> Cell {
     let (offset, size) = cell.split_once(':')?;
     Some((offset.parse().ok()?, size.parse().ok()?))
 }

@@ -1,0 +1,261 @@
+//! Debug info of real programs against the calling convention, the table and the code.
+
+use address::Svma;
+use binary::layout::{Provenance, RuntimeLayouts};
+use binary::{
+    DebugInfo, DescribedAt, Executable, FunctionKey, Kind, TypeInfo, convention_of,
+    dictionary_position, tls,
+};
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+use testkit::{Fixture, Mode, Toolchain, assert_golden, oldest, toolchain};
+
+fn open(path: &Path) -> (Executable, DebugInfo) {
+    let executable = executable(path);
+    let debug = DebugInfo::open(executable.image()).unwrap().expect("debug info");
+    (executable, debug)
+}
+
+fn executable(path: &Path) -> Executable {
+    Executable::open(Arc::new(std::fs::read(path).unwrap())).unwrap()
+}
+
+/// What became of the parameters of a whole program.
+#[derive(Debug, Default)]
+struct Agreement {
+    functions: usize,
+    same: usize,
+    differ: Vec<String>,
+    refused: usize,
+    no_dictionary: Vec<String>,
+}
+
+/// Compares the place of every parameter that has a location list with the list's entry
+/// for the first instruction.
+fn agreement(toolchain: &Toolchain) -> Agreement {
+    let (executable, debug) = open(&Fixture::build("httpserver", toolchain, Mode::Exe));
+    let mut result = Agreement::default();
+    for entry in debug.described_functions().unwrap() {
+        let signature = debug.signature_with_locations(entry).unwrap().unwrap();
+        let key = FunctionKey {
+            entry,
+            convention: convention_of(executable.symbols(), entry),
+            go_version: executable.go_version(),
+        };
+        let placed = debug.placed_signature(key).unwrap().unwrap();
+        result.functions += 1;
+        let rule = dictionary_position(&signature.name, executable.go_version());
+        if signature.dictionary.is_some() && rule.is_none() {
+            result.no_dictionary.push(signature.name.clone());
+        }
+        for (param, variable) in placed.params.iter().zip(&signature.params) {
+            let described = variable.described.as_ref().filter(|place| place.from_list);
+            match (&param.place, described) {
+                (Err(_), _) => result.refused += 1,
+                (Ok(place), Some(described)) if described.agrees_with(place) => result.same += 1,
+                (Ok(place), Some(described)) => {
+                    let (function, name, at) = (&signature.name, &param.name, &described.at);
+                    let kind = match at {
+                        DescribedAt::Stack(_) => "stack",
+                        DescribedAt::Registers(_) => "registers",
+                    };
+                    result.differ.push(format!("{function} {name}: {place}, said {kind} {at:?}"));
+                }
+                (Ok(_), None) => {}
+            }
+        }
+    }
+    result
+}
+
+/// The only disagreements are debug info's: parameters overwritten from another one,
+/// whose description starts with the other's register, and values on the stack of which
+/// the function reads a part, which are described at the part.
+fn check_agreement(toolchain: &Toolchain) {
+    let found = agreement(toolchain);
+    let compared = found.same + found.differ.len();
+    assert!(found.functions > 4000 && compared > 6000, "{found:#?}");
+    let agreed = found.same as f64 / compared as f64;
+    assert!(agreed >= 0.998, "{} of {compared}: {found:#?}", found.same);
+    assert!(found.differ.len() <= 8, "{found:#?}");
+    assert!(found.refused <= 3, "{found:#?}");
+    // Closures that are called where they stand get the dictionary as a captured variable,
+    // after the parameters.
+    let closures = found.no_dictionary.iter().all(|name| name.ends_with(".func1"));
+    assert!(closures, "{found:#?}");
+}
+
+#[test]
+fn places_agree_with_location_lists_go_1_19() {
+    check_agreement(&oldest());
+}
+
+#[test]
+fn places_agree_with_location_lists_go_1_21() {
+    check_agreement(&toolchain("1.21.13"));
+}
+
+#[test]
+fn places_agree_with_location_lists_go_1_22() {
+    check_agreement(&toolchain("1.22.10"));
+}
+
+#[test]
+fn places_agree_with_location_lists_go_1_24() {
+    check_agreement(&toolchain("1.24.11"));
+}
+
+#[test]
+fn places_agree_with_location_lists_go_1_25() {
+    check_agreement(&toolchain("1.25.5"));
+}
+
+#[test]
+fn places_agree_with_location_lists_go_1_27() {
+    check_agreement(&toolchain("1.27.3"));
+}
+
+/// Signatures of the `main` package as `gospect funcs` shows them.
+fn signatures(path: &Path) -> String {
+    let (executable, debug) = open(path);
+    let mut text = String::new();
+    for function in executable.functions().unwrap().iter() {
+        if !function.name.starts_with("main.") {
+            continue;
+        }
+        let key = FunctionKey {
+            entry: function.entry,
+            convention: convention_of(executable.symbols(), function.entry),
+            go_version: executable.go_version(),
+        };
+        let Some(placed) = debug.placed_signature(key).unwrap() else { continue };
+        let list = |variables: &[binary::PlacedVariable]| {
+            let one = |variable: &binary::PlacedVariable| {
+                let place = match &variable.place {
+                    Ok(place) => place.to_string(),
+                    Err(reason) => format!("unavailable: {reason}"),
+                };
+                format!("{} {} @ {place}", variable.name, variable.ty.name)
+            };
+            variables.iter().map(one).collect::<Vec<_>>().join(", ")
+        };
+        let (params, results) = (list(&placed.params), list(&placed.results));
+        writeln!(text, "{}({params}) -> ({results})", placed.name).unwrap();
+    }
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    lines.join("\n") + "\n"
+}
+
+fn golden(name: &str) -> String {
+    format!("{}/tests/golden/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn signatures_of_the_args_fixture() {
+    for version in ["1.19", "1.21.13", "1.22.10", "1.27.3"] {
+        let path = Fixture::build("args", &toolchain(version), Mode::Exe);
+        assert_golden(golden(&format!("signatures-{version}.txt")), &signatures(&path));
+    }
+}
+
+#[test]
+fn cgo_programs_mix_versions_and_languages() {
+    let path = Fixture::build("cgo", &oldest(), Mode::Cgo);
+    let (executable, debug) = open(&path);
+    let main = executable.functions().unwrap().by_name("main.main")[0].entry;
+    assert_eq!(debug.signature(main).unwrap().unwrap().name, "main.main");
+    // `_start` is C's or assembly's: no Go function.
+    assert_eq!(debug.signature(executable.image().entry()).unwrap(), None);
+    assert_eq!(debug.signature(Svma(0x10)).unwrap(), None);
+    assert!(debug.find_type("runtime.g").unwrap().is_some());
+}
+
+#[test]
+fn stripped_programs_have_no_debug_info() {
+    let path = Fixture::build("args", &toolchain("1.27.3"), Mode::Stripped);
+    assert!(DebugInfo::open(executable(&path).image()).unwrap().is_none());
+}
+
+fn named(debug: &DebugInfo, name: &str) -> Arc<TypeInfo> {
+    debug.type_info(debug.find_type(name).unwrap().expect(name)).unwrap()
+}
+
+#[test]
+fn types_resolve_to_what_they_are_made_of() {
+    for version in ["1.19", "1.24.11", "1.27.3"] {
+        let (_, debug) = open(&Fixture::build("httpserver", &toolchain(version), Mode::Exe));
+        let shape = |name: &str| {
+            let info = named(&debug, name);
+            assert_eq!(&*info.name, name);
+            (info.size, info.align, info.kind.clone())
+        };
+        assert_eq!(shape("bool"), (1, 1, Kind::Bool));
+        assert_eq!(shape("int"), (8, 8, Kind::Int { signed: true }));
+        assert_eq!(shape("uint16"), (2, 2, Kind::Int { signed: false }));
+        assert_eq!(shape("float64"), (8, 8, Kind::Float));
+        assert_eq!(shape("string"), (16, 8, Kind::String));
+        assert_eq!(shape("error"), (16, 8, Kind::Interface { empty: false }));
+        assert_eq!(shape("interface {}"), (16, 8, Kind::Interface { empty: true }));
+        assert_eq!(shape("net/http.Handler"), (16, 8, Kind::Interface { empty: false }));
+        assert_eq!(shape("net/http.HandlerFunc"), (8, 8, Kind::Func));
+        assert_eq!(shape("net/http.Header"), (8, 8, Kind::Map));
+        assert_eq!(shape("chan struct {}"), (8, 8, Kind::Chan));
+        assert_eq!(shape("unsafe.Pointer"), (8, 8, Kind::UnsafePointer));
+        let Kind::Slice { elem } = named(&debug, "[]uint8").kind else { panic!("[]uint8") };
+        assert_eq!(&*debug.type_info(elem).unwrap().name, "uint8");
+        let Kind::Pointer { elem: Some(elem) } = named(&debug, "*net/http.Request").kind else {
+            panic!("*net/http.Request")
+        };
+        let request = debug.type_info(elem).unwrap();
+        let Kind::Struct { fields } = &request.kind else { panic!("net/http.Request") };
+        let first: Vec<_> = fields.iter().take(2).map(|f| (&*f.name, f.offset)).collect();
+        assert_eq!((request.size, first), (request.size, vec![("Method", 0), ("URL", 16)]));
+        assert_eq!(debug.find_type("main.Nonsense").unwrap(), None);
+    }
+}
+
+#[test]
+fn layouts_come_from_debug_info_where_there_is_some() {
+    for mode in [Mode::Pie, Mode::Cgo] {
+        let (executable, debug) = open(&Fixture::build("counts", &toolchain("1.27.3"), mode));
+        let version = executable.go_version();
+        let (with, without) =
+            (RuntimeLayouts::new(version, Some(&debug)), RuntimeLayouts::new(version, None));
+        for (structure, field) in [
+            ("runtime.g", "goid"),
+            ("runtime.g", "stack.hi"),
+            ("runtime.m", "curg"),
+            ("runtime.schedt", "runq.size"),
+            ("runtime.mstats", "heapStats.stats[]"),
+            ("internal/abi.Type", "TFlag"),
+        ] {
+            let (a, b) = (with.field(structure, field), without.field(structure, field));
+            let (a, b) = (a.unwrap(), b.unwrap());
+            assert_eq!((a.provenance, b.provenance), (Provenance::Dwarf, Provenance::Table));
+            assert_eq!((a.offset, a.size), (b.offset, b.size), "{structure}.{field}");
+        }
+    }
+}
+
+#[test]
+fn the_place_of_g_is_found_by_symbol_and_by_code() {
+    let offset = |name, version, mode| {
+        let path = Fixture::build(name, &toolchain(version), mode);
+        tls::g_offset(&executable(&path)).unwrap()
+    };
+    for version in ["1.19", "1.27.3"] {
+        assert_eq!(offset("counts", version, Mode::Exe), (-8, Provenance::Code));
+        assert_eq!(offset("counts", version, Mode::Pie), (-8, Provenance::Code));
+        assert_eq!(offset("counts", version, Mode::Stripped), (-8, Provenance::Code));
+        assert_eq!(offset("counts", version, Mode::Cgo), (-8, Provenance::Symbol));
+        let (moved, provenance) = offset("cgo_tls", version, Mode::Cgo);
+        assert_eq!(provenance, Provenance::Symbol);
+        assert!(moved <= -408, "{moved}");
+        let mut recipe = Mode::Cgo.recipe().arg("-ldflags=-s -w");
+        recipe.label = "cgo-stripped".into();
+        let path = Fixture::build_as("cgo_tls", &toolchain(version), &recipe);
+        assert_eq!(tls::g_offset(&executable(&path)).unwrap(), (moved, Provenance::Code));
+    }
+}
