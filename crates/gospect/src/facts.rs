@@ -1,10 +1,12 @@
-//! What the planner needs to know of the runtime, from debug information.
+//! What the planner needs to know of the runtime, from the layouts.
 
-use binary::{DebugInfo, Executable, Kind};
+use address::Svma;
+use anyhow::Context as _;
+use binary::layout::{LayoutError, RuntimeLayouts};
+use binary::{DebugInfo, Executable, tls};
 use probe::RuntimeLayout;
 use probe::compile::{RecoverySp, WitnessOffsets};
 use probe::planner::RuntimeFacts;
-use address::Svma;
 use std::ops::Range;
 
 /// Offsets of the runtime's fields in this executable.
@@ -12,38 +14,31 @@ pub fn runtime_facts(
     executable: &Executable,
     debug: Option<&DebugInfo>,
 ) -> anyhow::Result<RuntimeFacts> {
-    let debug = debug.ok_or_else(|| anyhow::anyhow!("no debug information"))?;
-    let field = |ty: &str, path: &str| -> anyhow::Result<u32> {
-        let mut id = debug.find_type(ty)?.ok_or_else(|| anyhow::anyhow!("no type {ty}"))?;
-        let mut offset = 0;
-        for name in path.split('.') {
-            let info = debug.type_info(id)?;
-            let Kind::Struct { fields } = &info.kind else { anyhow::bail!("{ty} no struct") };
-            let field = fields
-                .iter()
-                .find(|field| &*field.name == name)
-                .ok_or_else(|| anyhow::anyhow!("no field {ty}.{path}"))?;
-            offset += field.offset;
-            id = field.ty;
-        }
-        Ok(offset as u32)
+    let layouts = RuntimeLayouts::new(executable.go_version(), debug);
+    let field = |structure: &str, field: &str| -> Result<u32, LayoutError> {
+        // Offsets in the runtime's structs are small; one that is not would be a corrupt file's.
+        layouts.field(structure, field).map(|found| found.offset.min(u64::from(u32::MAX)) as u32)
     };
-    let minor = executable.go_version().minor;
+    let (tls_g, _) = tls::g_offset(executable).context("failed to find g's thread-local slot")?;
     let layout = RuntimeLayout {
         g_goid: field("runtime.g", "goid")?,
         g_stack_hi: field("runtime.g", "stack.hi")?,
         g_m: field("runtime.g", "m")?,
         m_g0: field("runtime.m", "g0")?,
         m_curg: field("runtime.m", "curg")?,
-        tls_g: -8,
+        tls_g,
     };
-    let recovery = if minor <= 21 {
-        RecoverySp::ViaG { sigcode0: field("runtime.g", "sigcode0")? }
-    } else {
-        RecoverySp::ViaPanic {
+    // Where recovery finds the frame it goes on with: a panic that keeps its return address
+    // (Go 1.22 and later) also keeps that frame's SP; before, gopanic leaves it in the g.
+    let recovery = match field("runtime._panic", "retpc") {
+        Ok(_) => RecoverySp::ViaPanic {
             g_panic: field("runtime.g", "_panic")?,
             panic_sp: field("runtime._panic", "sp")?,
+        },
+        Err(LayoutError::NoField { .. }) => {
+            RecoverySp::ViaG { sigcode0: field("runtime.g", "sigcode0")? }
         }
+        Err(error) => return Err(error.into()),
     };
     let witness =
         WitnessOffsets { g_goid: layout.g_goid, g_stack_hi: layout.g_stack_hi, recovery };

@@ -35,8 +35,10 @@ pub struct Selection {
     pub exclude: Vec<Pattern>,
     /// Leave out packages below a `/vendor/` folder, unless named exactly.
     pub exclude_vendor: bool,
-    /// Only functions of the main module (all of them when nothing is wanted by name).
+    /// Only functions of the main module.
     pub main_module: bool,
+    /// All functions of the main module, besides what is wanted by name.
+    pub whole_module: bool,
     /// What these reach.
     pub calls_of: Vec<CallsOf>,
 }
@@ -44,7 +46,7 @@ pub struct Selection {
 impl Selection {
     /// Whether the person named nothing at all.
     pub fn is_empty(&self) -> bool {
-        self.wanted.is_empty() && self.calls_of.is_empty() && !self.main_module
+        self.wanted.is_empty() && self.calls_of.is_empty() && !self.whole_module
     }
 }
 
@@ -77,7 +79,6 @@ pub fn select(
     let table = executable.functions()?;
     let module = executable.build_info().ok().map(|info| info.main.path.clone());
     let reached = reach(executable, selection, callees)?;
-    let all_of_module = selection.wanted.is_empty() && selection.calls_of.is_empty();
     let mut matched = vec![false; selection.wanted.len()];
     let mut chosen: BTreeMap<usize, Selected> = BTreeMap::new();
     let mut excluded = 0;
@@ -89,7 +90,7 @@ pub fn select(
         let in_module = || is_main_module(&package_of(&function.name), module.as_deref());
         let wanted = !hits.is_empty()
             || reached.indices.contains(&function.index)
-            || (all_of_module && selection.main_module && in_module());
+            || (selection.whole_module && in_module());
         if !wanted {
             continue;
         }

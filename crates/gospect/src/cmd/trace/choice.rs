@@ -10,6 +10,7 @@ use probe::selection::{CallsOf, Selection, Wanted};
 pub fn selection(args: &TraceArgs) -> anyhow::Result<Selection> {
     let select = &args.select;
     let mut wanted = Vec::new();
+    let named = select.functions.len() + args.rules.len() + select.calls_of.len();
     for text in select.functions.iter().chain(&args.rules) {
         wanted.push(rule(text)?);
     }
@@ -28,6 +29,7 @@ pub fn selection(args: &TraceArgs) -> anyhow::Result<Selection> {
         exclude,
         exclude_vendor: select.exclude_vendor,
         main_module: select.main_module,
+        whole_module: select.main_module && named == 0,
         calls_of,
     };
     if selection.is_empty() {
@@ -40,7 +42,9 @@ pub fn selection(args: &TraceArgs) -> anyhow::Result<Selection> {
 
 fn rule(text: &str) -> anyhow::Result<Wanted> {
     let rule = Rule::parse(text).map_err(|error| malformed("rule", text, &error))?;
-    Ok(Wanted { text: rule.text, pattern: rule.pattern, params: rule.params })
+    // `f()` names a function and asks for nothing: it gets what every function gets.
+    let params = rule.params.filter(|params| !params.is_empty());
+    Ok(Wanted { text: rule.text, pattern: rule.pattern, params })
 }
 
 fn malformed(what: &str, text: &str, error: &dyn std::fmt::Display) -> anyhow::Error {
