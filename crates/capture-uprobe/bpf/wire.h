@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What crosses the boundary to the reader: mirrors the Rust crate `wire`. The
- * `layout` test compares sizes and offsets of both sides through BTF.
+ * What crosses the boundary to the reader: mirrors the Rust crate `wire`, whose
+ * documentation states the offsets asserted at the end.
  */
 #pragma once
 
@@ -127,3 +127,38 @@ struct counters {
 	__u64 lost;
 	__u64 foreign;
 };
+
+#define AT(type, member, offset) \
+	_Static_assert(__builtin_offsetof(struct type, member) == offset, #type "." #member)
+
+_Static_assert(sizeof(struct header) == HEADER_SIZE, "header");
+AT(header, ts_ns, 0);
+AT(header, goid, 8);
+AT(header, stack, 16);
+AT(header, depth, 24);
+AT(header, caller, 32);
+AT(header, site, 40);
+AT(header, pid, 44);
+AT(header, tid, 48);
+AT(header, lost, 52);
+AT(header, cpu, 56);
+AT(header, flags, 58);
+AT(header, kind, 60);
+AT(header, payload_len, 62);
+_Static_assert(sizeof(struct site_config) == 16, "site_config");
+AT(site_config, program_len, 2);
+AT(site_config, program_start, 4);
+AT(site_config, sp_delta, 8);
+_Static_assert(sizeof(struct op) == 16, "op");
+AT(op, a, 1);
+AT(op, imm, 8);
+_Static_assert(sizeof(struct field) == FIELD_HEADER, "field");
+AT(field, len, 2);
+AT(field, original, 4);
+_Static_assert(sizeof(struct config) == 64, "config");
+AT(config, every_process, 20);
+AT(config, only_pid, 24);
+AT(config, tls_g, 32);
+AT(config, pidns_dev, 40);
+AT(config, wake_bytes, 56);
+_Static_assert(sizeof(struct counters) == 24, "counters");

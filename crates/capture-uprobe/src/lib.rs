@@ -11,6 +11,8 @@
 
 mod attach;
 mod error;
+mod features;
+mod foreign;
 mod install;
 mod kernel;
 mod object;
@@ -18,6 +20,8 @@ mod options;
 mod ring;
 
 pub use attach::SkippedSite;
+pub use features::{Features, Outcome, probe_features};
+pub use foreign::{ForeignUprobe, foreign_uprobes};
 pub use install::UprobeCapture;
 pub use kernel::KernelVersion;
 pub use options::Options;

@@ -3,12 +3,13 @@
 mod support;
 
 use capture::{Capture as _, Error, Request, Scope};
-use capture_uprobe::{Options, UprobeCapture};
+use capture_uprobe::{KernelVersion, Options, UprobeCapture, foreign_uprobes, probe_features};
 use std::time::{Duration, Instant};
 use support::{
-    FakeG, count, counted_address, drain, exclusive, file_offset, install, plan, run, sled_address,
+    FakeG, count, counted_address, drain, exclusive, file_offset, function, install, plan, run,
+    sled_address, unprobeable_address,
 };
-use wire::{Record, RecordFlags, RecordKind};
+use wire::{GSource, Record, RecordFlags, RecordKind};
 
 const ALL: [Options; 2] = [
     Options { no_bpf: false, perf_link: false, bounded_loop: false },
@@ -137,4 +138,72 @@ fn without_bpf_the_refusal_is_typed() {
     let options = Options { no_bpf: true, ..Options::default() };
     let error = UprobeCapture::install(&request, options).unwrap_err();
     assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+}
+
+#[test]
+fn doctor_finds_everything_on_a_kernel_that_has_it() {
+    let features = probe_features();
+    assert!(features.kernel >= KernelVersion::UPROBE_MULTI, "{features:?}");
+    for (name, outcome) in features.list() {
+        assert_eq!(outcome, &Ok(()), "{name}");
+    }
+}
+
+#[test]
+fn uprobes_in_a_file_are_named() {
+    let _sled = exclusive();
+    for options in ALL {
+        let mut capture = install(&plan(&[sled_address(5)], &[]), 4096, options);
+        let found = foreign_uprobes("/proc/self/exe".as_ref());
+        let offset = Some(file_offset(sled_address(5)));
+        assert!(found.iter().any(|probe| probe.offset == offset), "{found:?}");
+        assert!(found[0].owner.contains("`hit`"), "{found:?}");
+        capture.detach().unwrap();
+        assert_eq!(foreign_uprobes("/proc/self/exe".as_ref()), []);
+    }
+}
+
+#[test]
+fn a_function_with_an_unprobeable_site_is_left_out_whole() {
+    let _sled = exclusive();
+    for options in ALL {
+        let addresses: Vec<_> =
+            (0..9).map(sled_address).chain([unprobeable_address(), counted_address()]).collect();
+        let mut plan = plan(&addresses, &[]);
+        plan.functions.push(function("unprobeable"));
+        for site in &mut plan.sites[9..] {
+            site.function = 1;
+        }
+        // A site of the same function among those of the other one.
+        plan.sites[7].function = 1;
+        let mut capture = install(&plan, 1 << 20, options);
+        let skipped: Vec<_> =
+            capture.skipped_sites().iter().map(|s| (s.site, s.function)).collect();
+        assert_eq!(skipped, [(7, 1), (9, 1), (10, 1)]);
+        assert!(capture.skipped_sites()[0].reason.contains("refuses"), "{skipped:?}");
+        run(&[0; 16]);
+        count(1, 0);
+        let sites: Vec<_> =
+            drain(&mut capture).iter().map(|r| Record::parse(r).unwrap().site).collect();
+        assert_eq!(sites, (0..9).filter(|&site| site != 7).collect::<Vec<u32>>());
+    }
+}
+
+#[test]
+fn g_is_found_in_thread_local_storage() {
+    thread_local!(static G: std::cell::Cell<u64> = const { std::cell::Cell::new(0) });
+    let _sled = exclusive();
+    let g = FakeG { stack_lo: 0, stack_hi: 1 << 40, goid: 99, m: 0 };
+    G.with(|cell| cell.set(&raw const g as u64));
+    let fs_base: u64;
+    // SAFETY: the x86-64 ABI keeps the thread pointer itself at fs:0; nothing is written.
+    unsafe { std::arch::asm!("mov {}, fs:0", out(reg) fs_base, options(readonly, nostack)) };
+    let mut plan = plan(&[sled_address(0)], &[]);
+    plan.runtime.tls_g = G.with(|cell| cell.as_ptr() as u64).wrapping_sub(fs_base) as i64;
+    plan.sites[0].g_source = GSource::Tls;
+    let mut capture = install(&plan, 4096, Options::default());
+    run(&[0; 16]);
+    let records = drain(&mut capture);
+    let record = Record::parse(&records[0]).unwrap();
+    assert_eq!((record.goid, record.flags, records.len()), (99, RecordFlags(0), 1));
 }

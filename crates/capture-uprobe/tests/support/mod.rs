@@ -70,6 +70,10 @@ std::arch::global_asm!(
     "jnz sled_counted",
     "pop r14",
     "ret",
+    // The kernel refuses a probe on a breakpoint.
+    ".globl sled_unprobeable",
+    "sled_unprobeable:",
+    "int3",
     ".popsection",
     ".pushsection .bss",
     "sled_saved_rsp: .quad 0",
@@ -81,6 +85,7 @@ unsafe extern "C" {
     fn sled_start();
     fn sled_count(n: u64, g: u64);
     fn sled_counted();
+    fn sled_unprobeable();
 }
 
 /// Bytes `sled_run` has pushed when it reaches the sled, without its return address.
@@ -113,6 +118,11 @@ pub fn sled_address(index: usize) -> u64 {
 /// Address of the counted site.
 pub fn counted_address() -> u64 {
     sled_counted as *const () as u64
+}
+
+/// Address of an instruction that cannot be probed.
+pub fn unprobeable_address() -> u64 {
+    sled_unprobeable as *const () as u64
 }
 
 /// Place in our own executable of the code at `address`.
