@@ -154,3 +154,14 @@ impl Executable {
         rtype::type_name(&self.image, self.module().ok()?, descriptor)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_executable_serves_many_threads() {
+        fn check<T: Send + Sync>() {}
+        check::<Executable>();
+    }
+}

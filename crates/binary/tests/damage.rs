@@ -130,8 +130,14 @@ fn patch(pie: bool) -> impl Strategy<Value = (u64, Vec<u8>)> {
     (place, bytes)
 }
 
+/// `PROPTEST_CASES` cases; few without it, since each reads a whole executable.
+fn config() -> ProptestConfig {
+    let chosen = std::env::var_os("PROPTEST_CASES").map(|_| ProptestConfig::default().cases);
+    ProptestConfig { cases: chosen.unwrap_or(48), failure_persistence: None, ..Default::default() }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn a_truncated_file_is_survived(pie: bool, kept in 0.0..1.0f64) {
