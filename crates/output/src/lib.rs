@@ -7,6 +7,8 @@
 
 mod clock;
 mod duration;
+mod function_listing;
+mod info;
 mod json;
 mod panic_value;
 mod places;
@@ -15,13 +17,17 @@ mod stat;
 mod summary;
 mod symbols;
 mod text;
+mod type_listing;
 mod value_json;
 mod value_text;
 
 pub use clock::Clock;
 pub use duration::{go_duration, short_duration};
+pub use function_listing::{InlinedAt, ListedFunction, ListedValue, Traceable};
+pub use info::{BuildFacts, DwarfFacts, Fact, FunctionCounts, Info, ModuleInfo};
 pub use json::Json;
 pub use stat::{write_stat_json, write_stat_table};
 pub use summary::{RefusedFunction, Summary, zero_hits_reason};
 pub use symbols::SymbolTable;
 pub use text::{Text, TextOptions};
+pub use type_listing::{ListedField, ListedHole, ListedStep, ListedType, ListedTypeName};

@@ -47,12 +47,11 @@ impl SymbolTable {
     }
 
     fn observe_call(&mut self, call: &Call, symbols: &dyn Symbolizer) {
-        if let Some(address) = call.caller.checked_sub(1) {
-            if self.is_new(call.pid, address)
-                && let Some(place) = symbols.location(call.pid, address)
-            {
-                self.code.entry(call.pid).or_default().insert(address, place);
-            }
+        if let Some(address) = call.caller.checked_sub(1)
+            && self.is_new(call.pid, address)
+            && let Some(place) = symbols.location(call.pid, address)
+        {
+            self.code.entry(call.pid).or_default().insert(address, place);
         }
         for value in call.args.iter().chain(&call.results) {
             if let Value::Interface { type_word, .. } = value {

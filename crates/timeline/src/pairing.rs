@@ -153,6 +153,7 @@ impl Timeline {
         match self.key(record) {
             Some(key) => {
                 let hit = Hit { record, index: site.function, function, key };
+                self.leave_system_stacks(&hit, out);
                 self.close_from(&hit, u64::from(exit), out);
                 match site.kind {
                     SiteKind::Entry if function.traced => self.enter(&hit, out),
@@ -185,6 +186,24 @@ impl Timeline {
             return None;
         }
         Some(if system { Key::System(record.stack) } else { Key::Own(record.goid) })
+    }
+
+    /// A goroutine that runs on its own stack has left the system stacks it was on: by a
+    /// return (seen) or by a switch.
+    fn leave_system_stacks(&mut self, hit: &Hit<'_>, out: &mut Vec<Event>) {
+        let Key::Own(goid) = hit.key else { return };
+        let record = hit.record;
+        let over = self.table.get_mut(record.pid, hit.key).map(|stack| &mut stack.over);
+        for system in over.map(std::mem::take).unwrap_or_default() {
+            let key = Key::System(system);
+            let Some(stack) = self.table.get_mut(record.pid, key) else { continue };
+            let gone: Vec<Frame> = stack.frames.extract_if(.., |f| f.call.goid == goid).collect();
+            for frame in gone.into_iter().rev() {
+                let end = inferred_system_end(&frame, self.ledger.counters.gaps);
+                self.ledger.infer(frame, end, record.ts_ns, out);
+            }
+            self.table.remove_if_idle(record.pid, key);
+        }
     }
 
     /// Closes every open call at the hit's depth + `beyond` or deeper: its frame is gone.
@@ -240,6 +259,11 @@ impl Timeline {
         let bytes = footprint(&call);
         let frame = Frame { call, depth: record.depth, gaps: self.ledger.counters.gaps, bytes };
         self.ledger.opened(&frame);
+        if let Key::System(system) = hit.key
+            && let Some(own) = self.table.get_mut(record.pid, Key::Own(record.goid))
+        {
+            own.went_over(system);
+        }
         self.table.get_or_make(record.pid, hit.key).frames.push(frame);
     }
 

@@ -6,6 +6,9 @@ use crate::event::{Call, End, Panic};
 /// only makes an inferred end `lost` that could have been `panic`.
 const MAX_PANICS: usize = 32;
 
+/// System stacks one goroutine is on at once: g0 and gsignal of its thread.
+const MAX_OVER: usize = 4;
+
 /// An open call and where its frame lies.
 #[derive(Debug)]
 pub(crate) struct Frame {
@@ -37,6 +40,8 @@ pub(crate) struct Stack {
     pub goexit: Option<u64>,
     /// The goroutine ends the process by a panic.
     pub fatal: bool,
+    /// System stacks on which calls of this goroutine were opened; at most [`MAX_OVER`].
+    pub over: Vec<u64>,
     /// Tells this stack from an earlier one under the same key.
     pub generation: u64,
 }
@@ -45,6 +50,13 @@ impl Stack {
     /// Nothing is known of it that a later record could need.
     pub fn is_idle(&self) -> bool {
         self.frames.is_empty() && self.panics.is_empty() && self.goexit.is_none() && !self.fatal
+    }
+
+    /// Notes that a call of this goroutine is open on a system stack.
+    pub fn went_over(&mut self, system: u64) {
+        if self.over.len() < MAX_OVER && !self.over.contains(&system) {
+            self.over.push(system);
+        }
     }
 
     pub fn push_panic(&mut self, pending: Pending) {
