@@ -4,6 +4,7 @@
 //! answer are parsed. Quirks of Go's debug info, by version, are beside the code that
 //! meets them.
 
+mod field_path;
 mod location;
 mod placement;
 mod sections;
@@ -12,6 +13,7 @@ mod type_index;
 mod type_reader;
 mod unit;
 
+pub use field_path::{PathStep, TypePath};
 pub use location::{Described, DescribedAt};
 pub use placement::{
     FunctionKey, PlacedSignature, PlacedVariable, convention_of, dictionary_position, is_shaped,
@@ -19,7 +21,7 @@ pub use placement::{
 pub use signature::{Captured, Signature, Variable};
 
 use crate::types::{TypeId, TypeInfo};
-use crate::{Error, Image};
+use crate::{Error, Image, SymbolTable};
 use sections::{Sections, Slice};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -30,12 +32,14 @@ use unit::UnitTable;
 #[derive(Debug)]
 pub struct DebugInfo {
     sections: Sections,
+    image: Image,
+    symbols: OnceLock<SymbolTable>,
     version: u16,
     units: OnceLock<UnitTable>,
     abbreviations: Mutex<HashMap<usize, Arc<gimli::Abbreviations>>>,
     subprograms: Mutex<HashMap<usize, Subprograms>>,
     types: Mutex<HashMap<TypeId, Arc<TypeInfo>>>,
-    type_index: OnceLock<TypeIndex>,
+    type_index: [OnceLock<TypeIndex>; 2],
 }
 
 /// Functions of a unit: first instruction and place of the entry in `.debug_info`, sorted.
@@ -59,12 +63,14 @@ impl DebugInfo {
         }
         Ok(Some(Self {
             sections: Sections::new(image.clone()),
+            image: image.clone(),
+            symbols: OnceLock::new(),
             version,
             units: OnceLock::new(),
             abbreviations: Mutex::default(),
             subprograms: Mutex::default(),
             types: Mutex::default(),
-            type_index: OnceLock::new(),
+            type_index: Default::default(),
         }))
     }
 
@@ -72,6 +78,11 @@ impl DebugInfo {
     /// may differ.
     pub fn version(&self) -> u16 {
         self.version
+    }
+
+    /// The symbols beside the debug info: a stripped executable's are in its debug file.
+    fn symbols(&self) -> &SymbolTable {
+        self.symbols.get_or_init(|| SymbolTable::read(&self.image))
     }
 
     fn dwarf(&self, locations: bool) -> Result<gimli::Dwarf<Slice<'_>>, Error> {

@@ -74,30 +74,51 @@ impl<'a> RuntimeLayouts<'a> {
     }
 
     /// A field by struct and dotted path (`"runtime.g", "stack.hi"`), in the names of the
-    /// newest Go version; older names are found through the alias file. `stats[]` is
+    /// newest Go version; older names are found through the file of names. `stats[]` is
     /// the first element of the array `stats`.
+    ///
+    /// Debug info that has the struct has the last word; when it lacks the struct or is
+    /// damaged, the table is asked.
     pub fn field(&self, structure: &str, field: &str) -> Result<FieldLayout, LayoutError> {
-        let missing = || LayoutError::NoField {
+        match self.described_field(structure, field) {
+            Ok(Some(found)) => Ok(found),
+            Ok(None) => self.table_field(structure, field),
+            Err(LayoutError::Binary(damage)) => {
+                self.table_field(structure, field).map_err(|_| damage.into())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn described_field(
+        &self,
+        structure: &str,
+        field: &str,
+    ) -> Result<Option<FieldLayout>, LayoutError> {
+        let Some((debug, id)) = self.described(structure)? else { return Ok(None) };
+        for name in names().field_names(structure, field) {
+            if let Some((offset, size)) = walk(debug, id, name)? {
+                return Ok(Some(FieldLayout { offset, size, provenance: Provenance::Dwarf }));
+            }
+        }
+        Err(self.no_field(structure, field))
+    }
+
+    fn table_field(&self, structure: &str, field: &str) -> Result<FieldLayout, LayoutError> {
+        let column = table().column(self.version, structure)?;
+        let names = names().field_names(structure, field);
+        let found = names.into_iter().find_map(|name| column.field(structure, name));
+        let (offset, size) = found.ok_or_else(|| self.no_field(structure, field))?;
+        self.check_backports(&column, structure, offset)?;
+        Ok(FieldLayout { offset, size, provenance: Provenance::Table })
+    }
+
+    fn no_field(&self, structure: &str, field: &str) -> LayoutError {
+        LayoutError::NoField {
             structure: structure.to_owned(),
             field: field.to_owned(),
             version: self.version.to_string(),
-        };
-        if let Some((debug, id)) = self.described(structure)? {
-            for name in names().field_names(structure, field) {
-                if let Some((offset, size)) = walk(debug, id, name)? {
-                    return Ok(FieldLayout { offset, size, provenance: Provenance::Dwarf });
-                }
-            }
-            return Err(missing());
         }
-        let column = table().column(self.version, structure)?;
-        let found = names()
-            .field_names(structure, field)
-            .into_iter()
-            .find_map(|name| column.field(structure, name));
-        let (offset, size) = found.ok_or_else(missing)?;
-        self.check_backports(&column, structure, offset)?;
-        Ok(FieldLayout { offset, size, provenance: Provenance::Table })
     }
 
     /// Size of a struct in bytes, with its source.

@@ -31,8 +31,8 @@ pub use abi::{AbiType, Convention, Piece, Place, Placements, Reg, Shape, assign}
 pub use build_info::{BuildInfo, Module};
 pub use detect::BuildMode;
 pub use dwarf::{
-    Captured, DebugInfo, Described, DescribedAt, FunctionKey, PlacedSignature, PlacedVariable,
-    Signature, Variable, convention_of, dictionary_position, is_shaped,
+    Captured, DebugInfo, Described, DescribedAt, FunctionKey, PathStep, PlacedSignature,
+    PlacedVariable, Signature, TypePath, Variable, convention_of, dictionary_position, is_shaped,
 };
 pub use error::Error;
 pub use executable::Executable;

@@ -217,6 +217,33 @@ fn types_resolve_to_what_they_are_made_of() {
 }
 
 #[test]
+fn paths_follow_pointers_and_embedded_structs() {
+    let (_, debug) = open(&Fixture::build("httpserver", &toolchain("1.27.3"), Mode::Exe));
+    let show = |path: &str| match debug.type_path(path) {
+        Err(error) => error.to_string(),
+        Ok(found) => {
+            let ty = debug.type_info(found.ty()).unwrap();
+            let steps = found.steps.iter().map(|step| {
+                let arrow = if step.through_pointer { "->" } else { "." };
+                format!("{arrow}{}@{}", step.field.name, step.field.offset)
+            });
+            format!("{} {}", steps.collect::<String>(), ty.name)
+        }
+    };
+    assert_eq!(show("net/http.Request"), " net/http.Request");
+    assert_eq!(show("net/http.Request.URL->Path"), ".URL@16->Path@56 string");
+    assert_eq!(show("*net/http.Request.Method"), "->Method@0 string");
+    assert_eq!(show("runtime.m.mOS"), show("runtime.m->mOS"));
+    // Promoted by the embedded conn.
+    assert_eq!(show("net.TCPConn.fd.net"), ".conn@0.fd@0->net@80 string");
+    assert_eq!(
+        show("net/http.Request.Nope"),
+        "the executable has no field Nope in type net/http.Request"
+    );
+    assert_eq!(show("main.Nope.X"), "the executable has no type main.Nope.X");
+}
+
+#[test]
 fn layouts_come_from_debug_info_where_there_is_some() {
     for mode in [Mode::Pie, Mode::Cgo] {
         let (executable, debug) = open(&Fixture::build("counts", &toolchain("1.27.3"), mode));

@@ -85,7 +85,7 @@ fn damage(version: &str, sections: &[&str]) {
         let patches = (0..1 + round % 7 * 9).map(|_| {
             let (start, size) = ranges[next(&mut state) as usize % ranges.len()];
             // Mostly near the start, where headers and abbreviations are.
-            let span = if next(&mut state) % 3 == 0 { size } else { size.min(400) };
+            let span = if next(&mut state).is_multiple_of(3) { size } else { size.min(400) };
             (start + next(&mut state) % span, next(&mut state) as u8)
         });
         let damaged = Damaged { bytes: bytes.clone(), patches: patches.collect() };

@@ -17,7 +17,7 @@ const UNNAMED: &str = "debug info of Go up to 1.21 leaves out unnamed parameters
 pub struct FunctionKey<'a> {
     /// First instruction.
     pub entry: Svma,
-    /// See [`convention_of`].
+    /// See [`convention_of`]. The symbols of a separate debug file are asked besides.
     pub convention: Convention,
     /// What built it.
     pub go_version: &'a GoVersion,
@@ -76,12 +76,16 @@ impl DebugInfo {
         if let Some(position) = dictionary {
             params.insert(position.min(params.len()), AbiType::WORD);
         }
-        let mut places = assign(&params, &results, key.convention);
+        let convention = match key.convention {
+            Convention::Internal => convention_of(self.symbols(), key.entry),
+            Convention::Abi0 => Convention::Abi0,
+        };
+        let mut places = assign(&params, &results, convention);
         let mut param_places: Vec<_> = places.params.drain(..).map(Ok).collect();
         let mut result_places: Vec<_> = places.results.drain(..).map(Ok).collect();
         if incomplete {
             let described = described_with(&signature, dictionary);
-            let found = place_with_gaps(&params, &described, key.convention);
+            let found = place_with_gaps(&params, &described, convention);
             if found.iter().zip(&param_places).any(|(a, b)| a != b) {
                 refuse_stack(&mut result_places);
             }

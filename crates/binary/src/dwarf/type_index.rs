@@ -24,17 +24,20 @@ fn hash(name: &[u8]) -> u64 {
 
 impl DebugInfo {
     /// The type of that exact name, as debug info spells it (`net/http.Request`,
-    /// `[]uint8`, `*main.T`). The first call reads all of `.debug_info`.
+    /// `[]uint8`, `*main.T`). The first call reads the unit that has nearly all types, the
+    /// first for a name that is not among them reads the others.
     pub fn find_type(&self, name: &str) -> Result<Option<TypeId>, Error> {
         let dwarf = self.dwarf(false)?;
-        let index = self.type_index(&dwarf)?;
         let wanted = hash(name.as_bytes());
-        let first = index.0.partition_point(|entry| entry.0 < wanted);
-        let same = index.0.get(first..).unwrap_or_default();
-        for (_, offset) in same.iter().take_while(|entry| entry.0 == wanted) {
-            let info = self.type_info(TypeId(*offset))?;
-            if &*info.name == name {
-                return Ok(Some(TypeId(*offset)));
+        for part in Part::BOTH {
+            let index = self.type_index(&dwarf, part)?;
+            let first = index.0.partition_point(|entry| entry.0 < wanted);
+            let same = index.0.get(first..).unwrap_or_default();
+            for (_, offset) in same.iter().take_while(|entry| entry.0 == wanted) {
+                let id = TypeId(*offset);
+                if &*self.type_info(id)?.name == name {
+                    return Ok(Some(id));
+                }
             }
         }
         Ok(None)
@@ -45,39 +48,54 @@ impl DebugInfo {
     pub fn type_names(&self) -> Result<Vec<(String, TypeId)>, Error> {
         let dwarf = self.dwarf(false)?;
         let mut names = Vec::new();
-        self.each_type(&dwarf, |name, offset| {
-            names.push((String::from_utf8_lossy(name).into_owned(), TypeId(offset)));
-        })?;
+        for part in Part::BOTH {
+            self.each_type(&dwarf, part, |name, offset| {
+                names.push((String::from_utf8_lossy(name).into_owned(), TypeId(offset)));
+            })?;
+        }
         Ok(names)
     }
 
-    fn type_index(&self, dwarf: &gimli::Dwarf<Slice<'_>>) -> Result<&TypeIndex, Error> {
-        if let Some(index) = self.type_index.get() {
+    fn type_index(&self, dwarf: &gimli::Dwarf<Slice<'_>>, part: Part) -> Result<&TypeIndex, Error> {
+        let [runtime, others] = &self.type_index;
+        let cell = if part == Part::Runtime { runtime } else { others };
+        if let Some(index) = cell.get() {
             return Ok(index);
         }
         let mut entries = Vec::new();
-        self.each_type(dwarf, |name, offset| entries.push((hash(name), offset)))?;
+        self.each_type(dwarf, part, |name, offset| entries.push((hash(name), offset)))?;
         entries.sort_unstable();
-        Ok(self.type_index.get_or_init(|| TypeIndex(entries)))
+        Ok(cell.get_or_init(|| TypeIndex(entries)))
     }
 
-    /// Calls `found` for every named type of a Go unit. Go puts the types of the whole
-    /// program into package runtime's unit; others are read too, since generic
-    /// instances and cgo differ by version.
+    /// Calls `found` for every named type of the Go units of a part.
     fn each_type(
         &self,
         dwarf: &gimli::Dwarf<Slice<'_>>,
+        part: Part,
         mut found: impl FnMut(&[u8], u64),
     ) -> Result<(), Error> {
         let mut left = MAX_TYPES;
-        let units = self.units()?.entries.iter().filter(|unit| unit.is_go);
-        let (first, rest): (Vec<_>, Vec<_>) = units.partition(|unit| unit.is_runtime);
-        for entry in first.into_iter().chain(rest) {
+        let is_runtime = part == Part::Runtime;
+        let units = self.units()?.entries.iter();
+        for entry in units.filter(|unit| unit.is_go && unit.is_runtime == is_runtime) {
             let unit = self.load_unit(dwarf, entry.start)?;
             types_of_unit(&unit, dwarf, &mut left, &mut found).map_err(malformed)?;
         }
         Ok(())
     }
+}
+
+/// Which units. The linker puts the types of the whole program into package runtime's
+/// (`cmd/link/internal/ld/dwarf.go`, dwtypes); a few stand with their packages.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Runtime,
+    Others,
+}
+
+impl Part {
+    const BOTH: [Self; 2] = [Self::Runtime, Self::Others];
 }
 
 fn types_of_unit(
