@@ -7,6 +7,7 @@
 
 mod analyze;
 mod kernel;
+mod of_function;
 mod prologue;
 mod refused;
 mod special;
@@ -14,6 +15,7 @@ mod sweep;
 
 pub use analyze::analyze;
 pub use kernel::{ProbeCost, Unprobeable};
+pub use of_function::analyze_function;
 pub use refused::Refused;
 
 use address::Svma;

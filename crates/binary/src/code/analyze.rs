@@ -27,7 +27,7 @@ pub fn analyze(code: &[u8], facts: &CodeFacts<'_>) -> Analysis {
         }
     }
     let body_index = check.map_or(0, |check| check.body);
-    let entry = refused_by_facts(&sweep, facts)
+    let entry = refused_by_facts(&sweep, facts, check.is_some())
         .or(flow.conditional_exit.map(Refused::ConditionalExit))
         .map_or_else(|| entry_site(code, facts, &sweep, check, &flow), Err);
     let at = |index: usize| sweep.instructions.get(index);
@@ -51,8 +51,12 @@ pub fn analyze(code: &[u8], facts: &CodeFacts<'_>) -> Analysis {
 }
 
 /// Refusals that need no look at the control flow.
-fn refused_by_facts(sweep: &Sweep, facts: &CodeFacts<'_>) -> Option<Refused> {
-    if let Some(refused) = refused_by_name(facts) {
+fn refused_by_facts(
+    sweep: &Sweep,
+    facts: &CodeFacts<'_>,
+    has_stack_check: bool,
+) -> Option<Refused> {
+    if let Some(refused) = refused_by_name(facts, has_stack_check) {
         return Some(refused);
     }
     if facts.sp_write {

@@ -24,7 +24,7 @@ const PREEMPT: &str =
 const DEBUG: &str = "is injected by debuggers and talks to them through breakpoints";
 const SPILL: &str = "moves argument registers to a place that its caller names in R12";
 const RETPOLINE: &str = "is left through a return address it writes itself";
-const CLONE: &str = "returns twice, once in a thread without a goroutine";
+const CLONE: &str = "returns twice, the second time in a new thread or process";
 
 /// Full names under `runtime.`, and those of local assembly symbols, which have no package.
 #[rustfmt::skip]
@@ -64,8 +64,9 @@ const PREFIXES: &[(&str, &str)] = &[
 const MARKERS: &[&str] =
     &["go:buildid", "go.buildid", "go:textfipsstart", "go:textfipsend", "runtime.etext"];
 
-/// Why the function must not be probed whatever its bytes are.
-pub(super) fn refused_by_name(facts: &CodeFacts<'_>) -> Option<Refused> {
+/// Why the function must not be probed whatever its bytes are. A Go function may have a C
+/// name by `go:linkname` (`_cgo_panic`); one with a stack check is Go.
+pub(super) fn refused_by_name(facts: &CodeFacts<'_>, has_stack_check: bool) -> Option<Refused> {
     if MARKERS.contains(&facts.name) {
         return Some(Refused::Marker);
     }
@@ -76,7 +77,7 @@ pub(super) fn refused_by_name(facts: &CodeFacts<'_>) -> Option<Refused> {
     {
         return Some(Refused::Special(why));
     }
-    is_c(facts).then_some(Refused::C)
+    (!has_stack_check && is_c(facts)).then_some(Refused::C)
 }
 
 fn special(local: &str) -> Option<&'static str> {
