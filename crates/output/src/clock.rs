@@ -12,14 +12,14 @@ pub struct Clock {
 const NS_PER_DAY: i128 = 86_400_000_000_000;
 
 impl Clock {
-    /// Unix time in nanoseconds of a time on the capture's clock.
-    pub fn unix_ns(&self, ts_ns: u64) -> i128 {
-        i128::from(ts_ns) + i128::from(self.unix_offset_ns)
+    /// Unix time in nanoseconds of a time on the capture's clock; saturates.
+    pub fn unix_ns(&self, ts_ns: u64) -> i64 {
+        self.unix_offset_ns.saturating_add_unsigned(ts_ns)
     }
 
     /// Local time of day, `HH:MM:SS.micros`.
     pub fn time_of_day(&self, ts_ns: u64) -> String {
-        let local = self.unix_ns(ts_ns) + i128::from(self.utc_offset_s) * 1_000_000_000;
+        let local = i128::from(self.unix_ns(ts_ns)) + i128::from(self.utc_offset_s) * 1_000_000_000;
         let micros = local.rem_euclid(NS_PER_DAY) / 1000;
         let seconds = micros / 1_000_000;
         format!(

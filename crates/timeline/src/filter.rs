@@ -1,6 +1,7 @@
 //! Which calls a person wants to see: a stage between the timeline and the output.
 
 use crate::event::{Call, Event};
+use crate::hash::KeyHash;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// What to show. The default shows everything.
@@ -41,7 +42,7 @@ struct Open {
 #[derive(Debug)]
 pub struct Filter {
     options: FilterOptions,
-    open: HashMap<u64, Open>,
+    open: HashMap<u64, Open, KeyHash>,
     /// (start, id) of held calls.
     held: BTreeSet<(u64, u64)>,
     roots: u64,
@@ -50,7 +51,7 @@ pub struct Filter {
 impl Filter {
     /// A filter that has seen nothing.
     pub fn new(options: FilterOptions) -> Self {
-        Self { options, open: HashMap::new(), held: BTreeSet::new(), roots: 0 }
+        Self { options, open: HashMap::default(), held: BTreeSet::new(), roots: 0 }
     }
 
     /// Whether the limit is reached: nothing more will be passed on.

@@ -10,6 +10,7 @@
 mod counters;
 pub mod event;
 mod filter;
+mod hash;
 mod ledger;
 mod loss;
 mod pairing;

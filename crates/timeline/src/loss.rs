@@ -1,6 +1,7 @@
 //! Losses: where the running count of a CPU (or ring) jumps.
 
 use crate::event::Event;
+use crate::hash::KeyHash;
 use std::collections::HashMap;
 use wire::Record;
 
@@ -13,7 +14,7 @@ struct Cpu {
 /// The last count seen of each CPU; at most 65,536 of them.
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
-    cpus: HashMap<u16, Cpu>,
+    cpus: HashMap<u16, Cpu, KeyHash>,
 }
 
 impl Losses {

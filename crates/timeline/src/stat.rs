@@ -1,6 +1,7 @@
 //! A table per function instead of a line per call.
 
 use crate::event::{Call, End, Event};
+use crate::hash::KeyHash;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -99,9 +100,9 @@ struct Tally {
 /// Gathers [`FunctionStat`]s from events.
 #[derive(Debug, Default)]
 pub struct Stats {
-    functions: HashMap<u32, Tally>,
+    functions: HashMap<u32, Tally, KeyHash>,
     /// Time spent in traced calls below each open call, by id.
-    below: HashMap<u64, u64>,
+    below: HashMap<u64, u64, KeyHash>,
 }
 
 impl Stats {

@@ -1,5 +1,6 @@
 //! All stacks, by process; oldest first when something must go.
 
+use crate::hash::KeyHash;
 use crate::stack::Stack;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -16,12 +17,12 @@ pub(crate) enum Key {
     System(u64),
 }
 
-type Stacks = HashMap<Key, Stack>;
+type Stacks = HashMap<Key, Stack, KeyHash>;
 
 /// Stacks of all processes.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    processes: HashMap<u32, Stacks>,
+    processes: HashMap<u32, Stacks, KeyHash>,
     /// Stacks by age; may name stacks that are gone (their generation tells).
     order: VecDeque<(u32, Key, u64)>,
     len: usize,
