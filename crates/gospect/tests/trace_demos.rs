@@ -59,7 +59,8 @@ fn expect_students(calls: &[&Value]) {
                 ["value"]
                 .clone()
         };
-        assert!(text(&value("s.name")).starts_with("zhang san"), "{call}");
+        // c64 is 64 bits of text: eight bytes of `zhang san`.
+        assert_eq!(value("s.name"), "zhang sa", "{call}");
         assert_eq!(value("s.name.len"), 9, "{call}");
         assert_eq!(value("s.age"), 20 + round, "{call}");
     }
@@ -112,10 +113,38 @@ fn root_text_shows_the_tree() {
         .filter(|line| line.contains("main.add") || line.contains('}'))
         .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
         .collect();
-    let starts = ["main.add(a=1, b=2) {", "main.add1(a=1, b=2) {", "main.add2(a=1, b=2) {"];
+    // add3 sleeps 300 ms, longer than an entry line is held for.
+    let starts = [
+        "main.add(a=1, b=2) {",
+        "main.add1(a=1, b=2) {",
+        "main.add2(a=1, b=2) {",
+        "main.add3(a=1, b=2) {",
+    ];
     for (line, want) in shown.iter().zip(starts) {
         assert!(line.contains(want), "{want} in {line}; all:\n{text}");
     }
-    assert_eq!(shown.iter().filter(|line| line.contains("} = 3")).count(), 3, "{text}");
-    assert!(shown[3].contains("main.add3(a=1, b=2)"), "a leaf is one line:\n{text}");
+    let ends: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.find("} = 3").map(|at| &line[at..]))
+        .map(|end| end.split_whitespace().last().unwrap_or(""))
+        .collect();
+    assert_eq!(ends.len(), 4, "{text}");
+    assert!(ends.iter().all(|place| place.starts_with("main.go:")), "{text}");
+}
+
+#[test]
+fn root_a_leaf_is_one_line() {
+    let demo = Fixture::build("ftrace_demo", &newest(), Mode::Exe);
+    let file = common::temporary("txt");
+    let (out, path) = (file.to_string_lossy(), demo.to_string_lossy());
+    let args =
+        ["trace", "-q", "-u", "main.add", "-o", &out, "--", &path, "-demo", "loop", "-n", "1"];
+    gospect().run(&args).expect_code(0);
+    let text = std::fs::read_to_string(&file).expect("the output file");
+    _ = std::fs::remove_file(&file);
+    let line = testkit::Mask::new().lines(&text);
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let start = ["<time>", "<g>", "<duration>", "main.add(a=1,", "b=2)", "=", "3"];
+    assert_eq!(words[..start.len().min(words.len())], start, "{text}");
+    assert_eq!(line.lines().count(), 1, "{text}");
 }

@@ -33,6 +33,10 @@ fn shown(value: &Value) -> Option<Value> {
         }
         Value::Object(_) | Value::Array(_) => None,
         Value::Number(number) if logged.starts_with("float") => Some(json!(number.as_f64())),
+        // NaN and Inf are strings in JSON.
+        Value::String(text) if logged.starts_with("float") => {
+            Some(json!(text.trim_start_matches('+').to_owned()))
+        }
         Value::String(text) if text.len() > 64 => Some(json!(text[..64])),
         _ if logged.starts_with("func") => None,
         other => Some(other.clone()),
@@ -65,14 +69,25 @@ fn seen(value: &Value, like: &Value) -> Value {
 
 /// Compares values one by one; returns how many were compared.
 fn compare(call: &Value, want: &[Value], got: &[Value]) -> usize {
+    // The compiler names blank parameters by their place; that of Go 1.19 leaves them out.
+    let named: Vec<Value> = got.iter().map(|value| value["name"].clone()).collect();
+    let blanks_shown = named.iter().any(|name| *name == "~p0");
+    let want: Vec<&Value> =
+        want.iter().filter(|value| blanks_shown || value["name"] != "_").collect();
+    let name = |at: usize, value: &Value| match value["name"].as_str() {
+        Some("_") => json!(format!("~p{at}")),
+        _ => value["name"].clone(),
+    };
     assert_eq!(got.len(), want.len(), "number of values: {call}");
     let mut compared = 0;
-    for (want, got) in want.iter().zip(got) {
+    for (at, (want, got)) in want.iter().zip(got).enumerate() {
         let Some(like) = shown(want) else { continue };
-        assert_eq!(seen(got, &like), like, "{want} as {got} in {call}");
-        if want["name"] != "_" {
-            assert_eq!(got["name"], want["name"], "{call}");
+        // A kernel program cannot read vector registers; what it must not do is guess.
+        if text(&want["type"]).starts_with("float") && got["unavailable"] == "float register" {
+            continue;
         }
+        assert_eq!(seen(got, &like), like, "{want} as {got} in {call}");
+        assert_eq!(got["name"], name(at, want), "{call}");
         compared += 1;
     }
     compared
