@@ -1,0 +1,84 @@
+//! What happens at the end of a capture and at the limits of memory.
+
+#[allow(dead_code, reason = "shared with the output's tests")]
+mod support;
+
+use std::sync::Arc;
+use support::{Entry, Story};
+use timeline::{End, Event, Limits, Options, Timeline};
+use wire::Record;
+
+fn push(timeline: &mut Timeline, entries: &[Entry]) -> Vec<Event> {
+    let mut events = Vec::new();
+    for entry in entries {
+        timeline.push(&Record { payload: &entry.payload, ..entry.record }, &mut events);
+    }
+    events
+}
+
+/// (stack depth in calls, end) of every call that ended, in order.
+fn ends(events: &[Event]) -> Vec<(u32, End)> {
+    let leave = |event: &Event| match event {
+        Event::Leave(call) => Some((call.depth, call.end)),
+        _ => None,
+    };
+    events.iter().filter_map(leave).collect()
+}
+
+#[test]
+fn draining_finishes_open_trees_and_begins_no_new_one() {
+    let mut story = Story::of(&["main.a", "main.b"]);
+    story.g(1).enter("", "main.a", 100, &[]);
+    let begun = story.records.len();
+    story.enter("main.a", "main.b", 200, &[]).ret("main.b", 200, &[]).ret("main.a", 100, &[]);
+    story.g(2).enter("", "main.a", 100, &[]).ret("main.a", 100, &[]);
+    let mut timeline = Timeline::new(Arc::new(story.plan.clone()), Options::default());
+    push(&mut timeline, &story.records[..begun]);
+    timeline.drain();
+    assert!(!timeline.is_idle());
+    let events = push(&mut timeline, &story.records[begun..]);
+    assert_eq!(ends(&events), [(1, End::Return), (0, End::Return)]);
+    assert!(timeline.is_idle());
+    let counters = timeline.counters();
+    assert_eq!((counters.drained, counters.drained_exits, counters.orphan_exits), (1, 1, 0));
+}
+
+#[test]
+fn too_many_open_calls_give_up_the_outer_half() {
+    let mut story = Story::of(&["main.a"]);
+    for depth in 1..=5 {
+        story.enter("", "main.a", 100 * depth, &[]);
+    }
+    for depth in (1..=5).rev() {
+        story.ret("main.a", 100 * depth, &[]);
+    }
+    let limits = Limits { frames: 4, ..Limits::default() };
+    let plan = Arc::new(story.plan.clone());
+    let mut timeline = Timeline::new(plan, Options { limits, enters: false });
+    let events = push(&mut timeline, &story.records);
+    let lost = [(1, End::Lost), (0, End::Lost)];
+    let returned = [(2, End::Return), (3, End::Return), (2, End::Return)];
+    assert_eq!(ends(&events), [&lost[..], &returned[..]].concat());
+    assert_eq!((timeline.counters().evicted, timeline.counters().orphan_exits), (2, 2));
+}
+
+#[test]
+fn too_many_stacks_give_up_the_oldest() {
+    let mut story = Story::of(&["main.a"]);
+    for goid in 1..=3 {
+        story.g(goid).enter("", "main.a", 100, &[]);
+    }
+    let limits = Limits { stacks: 2, ..Limits::default() };
+    let plan = Arc::new(story.plan.clone());
+    let mut timeline = Timeline::new(plan, Options { limits, enters: false });
+    let mut events = push(&mut timeline, &story.records);
+    timeline.finish(story.now(), &mut events);
+    let who: Vec<(u64, End)> = events
+        .iter()
+        .map(|event| match event {
+            Event::Leave(call) => (call.goid, call.end),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(who, [(1, End::Lost), (2, End::Open), (3, End::Open)]);
+}
