@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What runs in the kernel: one program for every site, and two that tell when a
- * process in scope replaces its image or is gone.
+ * What runs in the kernel: one program for the sites that read values, one for those
+ * that do not, and two that tell when a process in scope replaces its image or is gone.
  */
 #include "wire.h"
 
@@ -158,17 +158,17 @@ static __always_inline void fill_header(struct header *h, const struct counters 
 	h->payload_len = 0;
 }
 
-/* Gives g. */
-static __always_inline __u64 fill_hit(struct header *h, const struct counters *c, __u64 ids,
-				      const struct pt_regs *regs, __u32 id,
-				      const struct site_config *site)
+/*
+ * What is read of the target at every hit; gives g. A function of its own keeps the stack
+ * of each below 64 bytes: see `hit`.
+ */
+static __noinline __u64 read_target(struct header *h, const struct pt_regs *regs,
+				    const struct site_config *site)
 {
 	__u64 sp_first = regs->sp + site->sp_delta;
 	__u64 g = current_g(regs, site);
 	__u64 word;
 
-	fill_header(h, c, ids, KIND_HIT);
-	h->site = id;
 	read_goroutine(h, g, sp_first);
 	if (site->kind == SITE_ENTRY) {
 		if (bpf_probe_read_user(&word, sizeof(word), (void *)sp_first))
@@ -191,39 +191,6 @@ static __always_inline struct scratch *claim_scratch(void)
 	return 0;
 }
 
-/* Not inlined: see the stack of `hit`. */
-static __noinline int hit_with_program(struct pt_regs *regs, __u32 id)
-{
-	struct site_config *site = bpf_map_lookup_elem(&sites, &id);
-	struct counters *c = counters_of_cpu();
-	struct scratch *s;
-	__u64 flags, g;
-	__u32 used;
-
-	if (!site || !c)
-		return 0;
-	s = claim_scratch();
-	if (!s) {
-		__sync_fetch_and_add(&c->lost, 1);
-		return 0;
-	}
-	g = fill_hit(&s->header, c, current_ids(), regs, id, site);
-	fetch_start(s, regs, site, g);
-	fetch_run(s, config.bounded_loop);
-	used = s->used;
-	if (used > MAX_PAYLOAD)
-		used = MAX_PAYLOAD;
-	s->header.payload_len = used;
-	flags = wake_flags(c->produced);
-	if (bpf_ringbuf_output(&ring, &s->header, sizeof(s->header) + used, flags))
-		__sync_fetch_and_add(&c->lost, 1);
-	else
-		__sync_fetch_and_add(&c->produced, 1);
-	/* The release needs no more than compiler order: only this CPU sees the slot. */
-	*(volatile __u32 *)&s->claimed = 0;
-	return 0;
-}
-
 static __always_inline int in_scope(__u32 pid)
 {
 	__u8 one = 1;
@@ -238,39 +205,88 @@ static __always_inline int in_scope(__u32 pid)
 	return 1;
 }
 
+/* Gives the site when a hit of it is to be recorded. */
+static __always_inline struct site_config *wanted_site(struct counters *c, __u64 ids, __u32 id)
+{
+	if (!active)
+		return 0;
+	if (!in_scope(ids >> 32)) {
+		__sync_fetch_and_add(&c->foreign, 1);
+		return 0;
+	}
+	return bpf_map_lookup_elem(&sites, &id);
+}
+
 /*
- * The record is filled where it will be read, and the reads of user memory share one word
- * of stack. With 64 bytes of stack or more the kernel gives a program a private one, and
- * a copy to a place off the task's stack costs 20 ns more.
+ * For sites that read nothing more. The record is filled where it will be read, and the
+ * reads of user memory share one word of stack: a function with 64 bytes of stack or more
+ * gets a private one from the kernel (6.13 and newer), and every read to a place off the
+ * task's stack costs 20 ns more.
  */
 SEC("uprobe.multi")
 int hit(struct pt_regs *regs)
 {
 	__u32 id = bpf_get_attach_cookie(regs);
 	struct counters *c = counters_of_cpu();
+	__u64 ids = current_ids();
 	struct site_config *site;
 	struct header *h;
-	__u64 ids;
 
-	if (!c || !active)
+	if (!c)
 		return 0;
-	ids = current_ids();
-	if (!in_scope(ids >> 32)) {
-		__sync_fetch_and_add(&c->foreign, 1);
-		return 0;
-	}
-	site = bpf_map_lookup_elem(&sites, &id);
+	site = wanted_site(c, ids, id);
 	if (!site)
 		return 0;
-	if (site->program_len)
-		return hit_with_program(regs, id);
 	h = bpf_ringbuf_reserve(&ring, sizeof(*h), 0);
 	if (!h) {
 		__sync_fetch_and_add(&c->lost, 1);
 		return 0;
 	}
-	fill_hit(h, c, ids, regs, id, site);
+	fill_header(h, c, ids, KIND_HIT);
+	h->site = id;
+	read_target(h, regs, site);
 	bpf_ringbuf_submit(h, wake_flags(__sync_fetch_and_add(&c->produced, 1)));
+	return 0;
+}
+
+/* For sites with a fetch program. */
+SEC("uprobe.multi")
+int hit_fetch(struct pt_regs *regs)
+{
+	__u32 id = bpf_get_attach_cookie(regs);
+	struct counters *c = counters_of_cpu();
+	__u64 ids = current_ids();
+	struct site_config *site;
+	struct scratch *s;
+	__u64 flags, g;
+	__u32 used;
+
+	if (!c)
+		return 0;
+	site = wanted_site(c, ids, id);
+	if (!site)
+		return 0;
+	s = claim_scratch();
+	if (!s) {
+		__sync_fetch_and_add(&c->lost, 1);
+		return 0;
+	}
+	fill_header(&s->header, c, ids, KIND_HIT);
+	s->header.site = id;
+	g = read_target(&s->header, regs, site);
+	fetch_start(s, regs, site, g);
+	fetch_run(s, config.bounded_loop);
+	used = s->used;
+	if (used > MAX_PAYLOAD)
+		used = MAX_PAYLOAD;
+	s->header.payload_len = used;
+	flags = wake_flags(c->produced);
+	if (bpf_ringbuf_output(&ring, &s->header, sizeof(s->header) + used, flags))
+		__sync_fetch_and_add(&c->lost, 1);
+	else
+		__sync_fetch_and_add(&c->produced, 1);
+	/* The release needs no more than compiler order: only this CPU sees the slot. */
+	*(volatile __u32 *)&s->claimed = 0;
 	return 0;
 }
 

@@ -12,7 +12,7 @@ use capture_uprobe::Options;
 use std::ffi::CStr;
 use std::time::{Duration, Instant};
 use support::{FakeG, count, counted_address, file_offset, install, plan};
-use wire::{Op, OpCode};
+use wire::{Op, OpCode, SiteKind};
 
 const HITS: u64 = 300_000;
 const ROUNDS: usize = 5;
@@ -86,9 +86,10 @@ impl Drop for EmptyProgram {
 
 /// CPU per hit with `ops` read at each, a reader emptying the ring as it does in earnest; and
 /// the share of hits that were lost.
-fn ours(ops: &[Op], g: u64) -> (f64, f64) {
-    let mut capture =
-        install(&plan(&[counted_address()], &[ops.to_vec()]), 8 << 20, Options::default());
+fn ours(kind: SiteKind, ops: &[Op], g: u64) -> (f64, f64) {
+    let mut plan = plan(&[counted_address()], &[ops.to_vec()]);
+    plan.sites[0].kind = kind;
+    let mut capture = install(&plan, 8 << 20, Options::default());
     let hitter = std::thread::spawn(move || measure(g));
     let mut seen = 0u64;
     while !hitter.is_finished() {
@@ -116,9 +117,15 @@ fn main() {
             let _empty = EmptyProgram::attach(counted_address());
             line += &format!("empty {:.0} ns", measure(g_address));
         }
-        for (name, ops) in [("header", &[][..]), ("4 ops", &four), ("26 ops", &many)] {
+        let measured = [
+            ("return", SiteKind::Return, &[][..]),
+            ("entry", SiteKind::Entry, &[]),
+            ("4 ops", SiteKind::Entry, &four),
+            ("26 ops", SiteKind::Entry, &many),
+        ];
+        for (name, kind, ops) in measured {
             let started = Instant::now();
-            let (cost, lost) = ours(ops, g_address);
+            let (cost, lost) = ours(kind, ops, g_address);
             let rate = HITS as f64 / started.elapsed().as_secs_f64() / 1e3;
             line += &format!(", {name} {cost:.0} ns ({rate:.0} k/s, lost {:.1}%)", lost * 100.0);
         }

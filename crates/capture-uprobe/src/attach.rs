@@ -27,7 +27,10 @@ pub struct SkippedSite {
 
 /// What to attach to.
 pub(crate) struct Target<'a> {
-    pub(crate) program: &'a ProgramMut<'a>,
+    /// For sites without a fetch program.
+    pub(crate) plain: &'a ProgramMut<'a>,
+    /// For sites with one.
+    pub(crate) fetching: &'a ProgramMut<'a>,
     pub(crate) path: &'a Path,
     /// Filter by process, -1 for none.
     pub(crate) pid: i32,
@@ -112,11 +115,11 @@ fn attach_set(
     links: &mut Vec<Link>,
     refused: &mut Vec<(u32, String)>,
 ) -> Result<(), Error> {
-    let mut waiting: Vec<&[u32]> = if target.multi { vec![ids] } else { ids.chunks(1).collect() };
+    let (plain, fetching): (Vec<u32>, Vec<u32>) =
+        ids.iter().partition(|&&id| program_len(plan, id) == 0);
+    let size = if target.multi { ids.len().max(1) } else { 1 };
+    let mut waiting: Vec<&[u32]> = plain.chunks(size).chain(fetching.chunks(size)).collect();
     while let Some(part) = waiting.pop() {
-        if part.is_empty() {
-            continue;
-        }
         let error = match attach(target, plan, part) {
             Ok(link) => {
                 links.push(link);
@@ -137,21 +140,28 @@ fn attach_set(
     Ok(())
 }
 
+fn program_len(plan: &Plan, id: u32) -> u16 {
+    plan.sites.get(id as usize).map_or(0, |site| site.program.len)
+}
+
+/// Attaches `ids`, which all have a fetch program or all have none.
 fn attach(target: &Target<'_>, plan: &Plan, ids: &[u32]) -> libbpf_rs::Result<Link> {
     let sites = || ids.iter().filter_map(|&id| Some((id, plan.sites.get(id as usize)?)));
     let offset = |site: &Site| usize::try_from(site.file_offset.0).unwrap_or(usize::MAX);
+    let fetching = ids.first().is_some_and(|&id| program_len(plan, id) > 0);
+    let program = if fetching { target.fetching } else { target.plain };
     if target.multi {
         let opts = UprobeMultiOpts {
             offsets: sites().map(|(_, site)| offset(site)).collect(),
             cookies: sites().map(|(id, _)| u64::from(id)).collect(),
             ..UprobeMultiOpts::default()
         };
-        return target.program.attach_uprobe_multi_with_opts(target.pid, target.path, "", opts);
+        return program.attach_uprobe_multi_with_opts(target.pid, target.path, "", opts);
     }
     let (id, site) =
         sites().next().ok_or_else(|| libbpf_rs::Error::from_raw_os_error(libc::EINVAL))?;
     let opts = UprobeOpts { cookie: u64::from(id), ..UprobeOpts::default() };
-    target.program.attach_uprobe_with_opts(target.pid, target.path, offset(site), opts)
+    program.attach_uprobe_with_opts(target.pid, target.path, offset(site), opts)
 }
 
 /// Whether `error` may come from one site: an unprobeable instruction gives ENOTSUPP (524),

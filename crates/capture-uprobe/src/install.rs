@@ -58,7 +58,8 @@ impl UprobeCapture {
         let process_events = attach_process_events(&object)?;
         let path = with_directory(&request.path);
         let target = Target {
-            program: &find_program(&object, "hit")?,
+            plain: &find_program(&object, "hit")?,
+            fetching: &find_program(&object, "hit_fetch")?,
             path: &path,
             pid: pid_filter(&request.scope, kernel, multi),
             multi,
@@ -139,7 +140,9 @@ impl Capture for UprobeCapture {
             counters.lost += word(8);
             counters.foreign += word(16);
         }
-        counters.lost += recursion_misses(&self.object)?;
+        for program in ["hit", "hit_fetch"] {
+            counters.lost += recursion_misses(&self.object, program)?;
+        }
         Ok(counters)
     }
 
@@ -236,8 +239,8 @@ fn watch(ring: &libbpf_rs::Map<'_>) -> std::io::Result<OwnedFd> {
 }
 
 /// Hits for which the kernel did not run the program, because it ran already on that CPU.
-fn recursion_misses(object: &Object) -> Result<u64, Error> {
-    let program = find_program(object, "hit")?;
+fn recursion_misses(object: &Object, program: &str) -> Result<u64, Error> {
+    let program = find_program(object, program)?;
     let mut info = libbpf_sys::bpf_prog_info::default();
     let mut len = u32::try_from(size_of_val(&info)).unwrap_or(u32::MAX);
     // SAFETY: the descriptor is open as long as `object`; `info` is a plain structure of `len`

@@ -145,7 +145,8 @@ fn configure(
         set.map_err(|e| from_libbpf(&format!("set up the BPF map {name}"), &e))?;
     }
     if !multi {
-        for mut program in open.progs_mut().filter(|p| p.name() == "hit") {
+        for mut program in open.progs_mut().filter(|p| p.name() == "hit" || p.name() == "hit_fetch")
+        {
             // A program for multi links cannot be attached to a perf event.
             program.set_attach_type(ProgramAttachType::CgroupInetIngress);
         }
