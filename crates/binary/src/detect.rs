@@ -5,7 +5,7 @@ use crate::build_info::BuildInfo;
 use crate::image::Image;
 use crate::module_data::ModuleData;
 use crate::pclntab::{Header, Locate};
-use crate::relocation::dynamic_value;
+use crate::relocation::{Words, dynamic_value};
 use object::elf;
 
 /// How an executable was linked.
@@ -36,6 +36,7 @@ const PACKER_AREA: usize = 4096;
 /// Finds the pclntab of a Go executable, or says why the file is none.
 pub(crate) fn find_pclntab(
     image: &Image,
+    words: &Words,
     info: &Result<BuildInfo, Error>,
 ) -> Result<Header, Error> {
     if !matches!(image.elf_type(), elf::ET_EXEC | elf::ET_DYN) {
@@ -48,6 +49,10 @@ pub(crate) fn find_pclntab(
     }
     match Header::locate(image) {
         Locate::Found(header) => Ok(header),
+        Locate::Candidates(headers) => headers
+            .into_iter()
+            .find(|header| ModuleData::is_of(image, words, header))
+            .ok_or_else(|| not_go(image, info)),
         Locate::TooOld => Err(Error::UnsupportedKind(
             "built with a Go older than 1.18; Go 1.19 and newer are supported".into(),
         )),

@@ -35,11 +35,12 @@ impl Executable {
     pub fn open(source: Arc<dyn ReadAt>) -> Result<Self, Error> {
         let image = Image::open(source)?;
         let build_info = BuildInfo::read(&image);
-        let header = detect::find_pclntab(&image, &build_info)?;
+        let words = Words::new(image.clone());
+        let header = detect::find_pclntab(&image, &words, &build_info)?;
         detect::check_settings(&build_info)?;
         let executable = Self {
-            words: Words::new(image.clone()),
             image,
+            words,
             header,
             build_info: build_info.ok(),
             go_version: OnceLock::new(),

@@ -178,6 +178,11 @@ impl ModuleData {
         Ok(())
     }
 
+    /// Whether the file has a moduledata that refers to this pclntab.
+    pub(crate) fn is_of(image: &Image, words: &Words, header: &Header) -> bool {
+        locate(image, words, header).is_some()
+    }
+
     /// Whether an address lies among the type descriptors.
     pub fn has_type(&self, descriptor: Svma) -> bool {
         self.types <= descriptor && descriptor < self.etypes

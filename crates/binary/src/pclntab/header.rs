@@ -12,6 +12,9 @@ const SIZE: u64 = 72;
 /// The linker aligns the table to at least a word.
 const ALIGN: usize = 8;
 
+/// More tables than this are not looked at.
+const MAX_CANDIDATES: usize = 16;
+
 /// Names of the section, by Go version and link mode.
 const SECTIONS: [&str; 2] = [".gopclntab", ".data.rel.ro.gopclntab"];
 
@@ -34,6 +37,8 @@ pub(crate) struct Header {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Locate {
     Found(Header),
+    /// What looks like one; a program that carries another one as data has several.
+    Candidates(Vec<Header>),
     /// The table of a Go older than 1.18.
     TooOld,
     /// A section of that name, whose content is not a pclntab: its first word.
@@ -60,7 +65,7 @@ impl Header {
         if let Some(magic) = disguised {
             return Locate::Disguised(magic);
         }
-        Self::search(image).map_or(Locate::Absent, Locate::Found)
+        Self::search(image)
     }
 
     /// `moduledata.pcHeader`, the first word of `.go.module`.
@@ -70,17 +75,29 @@ impl Header {
         Self::parse(image, address, &head).ok().flatten()
     }
 
-    fn search(image: &Image) -> Option<Self> {
+    fn search(image: &Image) -> Locate {
+        let mut found = Vec::new();
+        let mut too_old = false;
         scan::search(image, Order::ReadOnlyFirst, SIZE, |start, piece| {
-            (0..piece.len()).step_by(ALIGN).find_map(|at| {
-                let head = piece.get(at..)?;
-                // Four of five words are ruled out by their first byte pair.
-                if head.get(1..4)? != [0xff, 0xff, 0xff] {
-                    return None;
+            for at in (0..piece.len()).step_by(ALIGN) {
+                let head = piece.get(at..).unwrap_or_default();
+                // Every magic ends so: this rules out nearly all words at once.
+                if head.get(1..4) != Some(&[0xff, 0xff, 0xff]) {
+                    continue;
                 }
-                Self::parse(image, start.add(at as u64), head).ok().flatten()
-            })
-        })
+                match Self::parse(image, start.add(at as u64), head) {
+                    Ok(Some(header)) if !found.contains(&header) => found.push(header),
+                    Ok(_) => {}
+                    Err(TooOld) => too_old = true,
+                }
+            }
+            (found.len() >= MAX_CANDIDATES).then_some(())
+        });
+        match (found.is_empty(), too_old) {
+            (false, _) => Locate::Candidates(found),
+            (true, true) => Locate::TooOld,
+            (true, false) => Locate::Absent,
+        }
     }
 
     /// The header whose bytes are `head`, if they can be one.
