@@ -40,6 +40,16 @@ enum {
 	STOP = 1,
 };
 
+/* Most pages are resident, and the read that cannot wait is the cheaper one. */
+static __always_inline long read_user(void *to, __u32 len, __u64 from)
+{
+	long error = bpf_probe_read_user(to, len, (void *)from);
+
+	if (error && config.may_fault)
+		error = bpf_copy_from_user(to, len, (void *)from);
+	return error;
+}
+
 static __always_inline void fetch_reset(struct scratch *s)
 {
 	s->acc = 0;
@@ -111,7 +121,7 @@ static __always_inline int emit(struct scratch *s, __u64 len, __u32 original, in
 	if (from_memory) {
 		/* The padding after the data is zero. */
 		*(__u64 *)&s->payload[used + FIELD_HEADER + (len & (MAX_FIELD_DATA - 8))] = 0;
-		if (len && bpf_probe_read_user(&s->payload[used + FIELD_HEADER], len, (void *)acc))
+		if (len && read_user(&s->payload[used + FIELD_HEADER], len, acc))
 			status = FIELD_FAULT;
 	} else {
 		if (len < 8)
@@ -148,7 +158,7 @@ static __always_inline void deref(struct scratch *s)
 
 	if (s->failure)
 		return;
-	if (bpf_probe_read_user(&word, sizeof(word), (void *)s->acc))
+	if (read_user(&word, sizeof(word), s->acc))
 		s->failure = FIELD_FAULT;
 	else
 		s->acc = word;

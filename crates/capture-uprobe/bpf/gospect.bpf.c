@@ -8,11 +8,11 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 
-#include "fetch.h"
-
 char LICENSE[] SEC("license") = "GPL";
 
 const volatile struct config config SEC(".rodata.config");
+
+#include "fetch.h"
 
 /* Set once every site is in place: what hit before belongs to no capture. */
 __u32 active;
@@ -249,8 +249,11 @@ int hit(struct pt_regs *regs)
 	return 0;
 }
 
-/* For sites with a fetch program. */
-SEC("uprobe.multi")
+/*
+ * For sites with a fetch program. Sleepable: a string constant that the target has not looked at
+ * yet is not in memory yet.
+ */
+SEC("uprobe.multi.s")
 int hit_fetch(struct pt_regs *regs)
 {
 	__u32 id = bpf_get_attach_cookie(regs);

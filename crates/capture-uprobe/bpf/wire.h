@@ -109,7 +109,9 @@ struct config {
 	__u8 every_process;
 	/* The interpreter runs in a bounded loop instead of bpf_loop. */
 	__u8 bounded_loop;
-	__u16 zero;
+	/* Fetch programs may wait for pages that are not resident. */
+	__u8 may_fault;
+	__u8 zero;
 	/* The one process in scope, 0 when it is not exactly one. */
 	__u32 only_pid;
 	__u32 zero32;

@@ -9,6 +9,8 @@ pub struct KernelVersion(pub u32, pub u32);
 impl KernelVersion {
     /// `bpf_loop`, and the oldest kernel this backend supports.
     pub const OLDEST: Self = Self(5, 17);
+    /// Uprobe programs on perf events that may wait for memory.
+    pub const SLEEPABLE_UPROBE: Self = Self(6, 0);
     /// `uprobe.multi` links.
     pub const UPROBE_MULTI: Self = Self(6, 6);
     /// The pid filter of multi links covers all threads; before, it drops the hits of

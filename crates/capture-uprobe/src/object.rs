@@ -1,6 +1,7 @@
 //! The BPF object: opened with the plan's numbers in it, loaded, its maps filled.
 
 use crate::error::{from_io, from_libbpf};
+use crate::kernel::KernelVersion;
 use crate::options::Options;
 use capture::{Error, Request, Scope};
 use libbpf_rs::{
@@ -56,6 +57,7 @@ struct Config {
     layout: RuntimeLayout,
     every_process: bool,
     bounded_loop: bool,
+    may_fault: bool,
     only_pid: u32,
     pidns: (u64, u64),
     wake_bytes: u64,
@@ -70,7 +72,8 @@ impl Config {
         for word in [l.g_goid, l.g_stack_hi, l.g_m, l.m_g0, l.m_curg] {
             bytes.extend_from_slice(&word.to_le_bytes());
         }
-        bytes.extend_from_slice(&[u8::from(self.every_process), u8::from(self.bounded_loop), 0, 0]);
+        let switches = [self.every_process, self.bounded_loop, self.may_fault, false];
+        bytes.extend(switches.map(u8::from));
         bytes.extend_from_slice(&u64::from(self.only_pid).to_le_bytes());
         bytes.extend_from_slice(&l.tls_g.to_le_bytes());
         for word in [self.pidns.0, self.pidns.1, self.wake_bytes] {
@@ -120,7 +123,9 @@ fn configure(
         Scope::Pids(pids) => <[u32; 1]>::try_from(pids.as_slice()).map_or(0, |[pid]| pid),
         Scope::EveryProcess => 0,
     };
+    let may_fault = multi || KernelVersion::running() >= KernelVersion::SLEEPABLE_UPROBE;
     let config = Config {
+        may_fault,
         only_pid,
         layout: request.plan.runtime,
         every_process: request.scope == Scope::EveryProcess,
@@ -144,11 +149,14 @@ fn configure(
         };
         set.map_err(|e| from_libbpf(&format!("set up the BPF map {name}"), &e))?;
     }
-    if !multi {
-        for mut program in open.progs_mut().filter(|p| p.name() == "hit" || p.name() == "hit_fetch")
-        {
+    for mut program in open.progs_mut().filter(|p| p.name().to_string_lossy().starts_with("hit")) {
+        if !multi {
             // A program for multi links cannot be attached to a perf event.
             program.set_attach_type(ProgramAttachType::CgroupInetIngress);
+        }
+        if !may_fault {
+            // Not sleepable either.
+            program.set_flags(0);
         }
     }
     Ok(())

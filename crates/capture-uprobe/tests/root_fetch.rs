@@ -5,6 +5,7 @@ mod support;
 use address::{Avma, MemoryError};
 use capture_uprobe::Options;
 use probe::interpret::{Registers, interpret};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileExt as _;
 use support::{drain, exclusive, install, plan, run, sled_address};
 use wire::{FieldStatus, Fields, MAX_PROGRAM_OPS, Op, OpCode, Record};
@@ -151,5 +152,43 @@ fn bpf_interprets_fetch_programs_as_the_reference_does() {
         for status in [FieldStatus::Ok, FieldStatus::Fault, FieldStatus::Nil, FieldStatus::NoRoom] {
             assert!(seen[status as usize] > 100, "{seen:?}");
         }
+    }
+}
+
+/// A page of a file, mapped and never looked at.
+fn untouched_page(content: &[u8]) -> u64 {
+    let path = std::env::temp_dir().join(format!("untouched-{}", std::process::id()));
+    std::fs::write(&path, content).unwrap();
+    let file = std::fs::File::open(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    // SAFETY: a new private mapping at a place the kernel chooses; it is never unmapped.
+    let page = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            content.len(),
+            libc::PROT_READ,
+            libc::MAP_PRIVATE,
+            file.as_raw_fd(),
+            0,
+        )
+    };
+    assert_ne!(page, libc::MAP_FAILED);
+    page as u64
+}
+
+#[test]
+fn a_constant_nobody_has_looked_at_yet_is_read() {
+    let _sled = exclusive();
+    for perf_link in [false, true] {
+        let mut registers = [0; 16];
+        registers[3] = untouched_page(b"never seen before");
+        let ops = vec![Op::new(OpCode::Reg, 3, 0), Op::new(OpCode::EmitBytes, 0, 17)];
+        let options = Options { perf_link, ..Options::default() };
+        let mut capture = install(&plan(&[sled_address(0)], &[ops]), 4096, options);
+        run(&registers);
+        let records = drain(&mut capture);
+        let record = Record::parse(&records[0]).unwrap();
+        let field = Fields::new(record.payload).next().unwrap();
+        assert_eq!((field.status, field.data), (FieldStatus::Ok, &b"never seen before"[..]));
     }
 }
