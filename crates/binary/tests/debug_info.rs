@@ -33,8 +33,8 @@ struct Agreement {
 
 /// Compares the place of every parameter that has a location list with the list's entry
 /// for the first instruction.
-fn agreement(toolchain: &Toolchain) -> Agreement {
-    let (executable, debug) = open(&Fixture::build("httpserver", toolchain, Mode::Exe));
+fn agreement(toolchain: &Toolchain, mode: Mode) -> Agreement {
+    let (executable, debug) = open(&Fixture::build("httpserver", toolchain, mode));
     let mut result = Agreement::default();
     for entry in debug.described_functions().unwrap() {
         let signature = debug.signature_with_locations(entry).unwrap().unwrap();
@@ -72,14 +72,16 @@ fn agreement(toolchain: &Toolchain) -> Agreement {
 /// The only disagreements are debug info's: parameters overwritten from another one,
 /// whose description starts with the other's register, and values on the stack of which
 /// the function reads a part, which are described at the part.
-fn check_agreement(toolchain: &Toolchain) {
-    let found = agreement(toolchain);
+fn check_agreement(toolchain: &Toolchain, mode: Mode) {
+    let found = agreement(toolchain, mode);
     let compared = found.same + found.differ.len();
     assert!(found.functions > 4000 && compared > 6000, "{found:#?}");
     let agreed = found.same as f64 / compared as f64;
     assert!(agreed >= 0.998, "{} of {compared}: {found:#?}", found.same);
     assert!(found.differ.len() <= 8, "{found:#?}");
-    assert!(found.refused <= 3, "{found:#?}");
+    // Some functions of unoptimized programs have no description at all.
+    let refusals = if mode == Mode::NoOpt { 60 } else { 3 };
+    assert!(found.refused <= refusals, "{found:#?}");
     // Closures that are called where they stand get the dictionary as a captured variable,
     // after the parameters.
     let closures = found.no_dictionary.iter().all(|name| name.ends_with(".func1"));
@@ -88,32 +90,37 @@ fn check_agreement(toolchain: &Toolchain) {
 
 #[test]
 fn places_agree_with_location_lists_go_1_19() {
-    check_agreement(&oldest());
+    check_agreement(&oldest(), Mode::Exe);
 }
 
 #[test]
 fn places_agree_with_location_lists_go_1_21() {
-    check_agreement(&toolchain("1.21.13"));
+    check_agreement(&toolchain("1.21.13"), Mode::Exe);
 }
 
 #[test]
 fn places_agree_with_location_lists_go_1_22() {
-    check_agreement(&toolchain("1.22.10"));
+    check_agreement(&toolchain("1.22.10"), Mode::Exe);
 }
 
 #[test]
 fn places_agree_with_location_lists_go_1_24() {
-    check_agreement(&toolchain("1.24.11"));
+    check_agreement(&toolchain("1.24.11"), Mode::Exe);
 }
 
 #[test]
 fn places_agree_with_location_lists_go_1_25() {
-    check_agreement(&toolchain("1.25.5"));
+    check_agreement(&toolchain("1.25.5"), Mode::Exe);
 }
 
 #[test]
 fn places_agree_with_location_lists_go_1_27() {
-    check_agreement(&toolchain("1.27.3"));
+    check_agreement(&toolchain("1.27.3"), Mode::Exe);
+}
+
+#[test]
+fn places_agree_with_location_lists_unoptimized() {
+    check_agreement(&toolchain("1.21.13"), Mode::NoOpt);
 }
 
 /// Signatures of the `main` package as `gospect funcs` shows them.

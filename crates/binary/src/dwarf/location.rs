@@ -5,7 +5,7 @@
 
 use super::sections::Slice;
 use super::unit::Unit;
-use crate::abi::{Place, Reg};
+use crate::abi::{Piece, Place, Reg};
 use gimli::{AttributeValue, Operation};
 
 /// List entries and operations looked at; Go's first entry starts at the function's.
@@ -24,12 +24,11 @@ pub struct Described {
     pub from_list: bool,
 }
 
-/// The place itself. Unlike [`Place`] it does not say which bytes a register holds:
-/// padding between fields has no piece.
+/// The place itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DescribedAt {
-    /// In registers, in field order. `None` for a part that is said to be nowhere; parts at
-    /// the end may be left out.
+    /// In registers, in field order. `None` for a part that is said to be nowhere: a dead
+    /// one, or in unoptimized code padding; parts at the end may be left out.
     Registers(Vec<Option<Reg>>),
     /// On the stack, bytes from the CFA.
     Stack(u32),
@@ -39,18 +38,25 @@ impl Described {
     /// Whether the place that was assigned is the one described.
     pub fn agrees_with(&self, place: &Place) -> bool {
         match (&self.at, place) {
-            (DescribedAt::Registers(regs), Place::Registers(pieces)) => {
-                regs.len() <= pieces.len()
-                    && regs
-                        .iter()
-                        .zip(pieces)
-                        .all(|(reg, piece)| reg.is_none_or(|reg| reg == piece.reg))
+            (DescribedAt::Registers(parts), Place::Registers(pieces)) => {
+                without_padding(parts, pieces) || with_padding(parts, pieces)
             }
             (DescribedAt::Stack(at), Place::Stack { offset }) => at == offset,
             (DescribedAt::Stack(_), Place::Empty) => true,
             _ => false,
         }
     }
+}
+
+/// Every part has its piece.
+fn without_padding(parts: &[Option<Reg>], pieces: &[Piece]) -> bool {
+    let agrees = |(part, piece): (&Option<Reg>, &Piece)| part.is_none_or(|reg| reg == piece.reg);
+    parts.len() <= pieces.len() && parts.iter().zip(pieces).all(agrees)
+}
+
+/// Every piece has its part; sizes are no help, since those of padding are wrong.
+fn with_padding(parts: &[Option<Reg>], pieces: &[Piece]) -> bool {
+    parts.iter().flatten().eq(pieces.iter().map(|piece| &piece.reg))
 }
 
 /// A part of a description.
@@ -86,26 +92,21 @@ pub(super) fn at_entry<'a>(
 fn place(expression: gimli::Expression<Slice<'_>>, unit: &Unit<'_>) -> Option<DescribedAt> {
     let mut operations = expression.operations(unit.encoding());
     let mut parts = Vec::new();
-    let mut located = false;
+    let mut current = None;
     for _ in 0..MAX_STEPS {
         let Some(operation) = operations.next().ok()? else { break };
-        let part = match operation {
-            Operation::Register { register } => Part::Register(reg(register.0)?),
-            Operation::FrameOffset { offset } => Part::Frame(offset),
-            Operation::CallFrameCFA => Part::Frame(0),
-            Operation::Piece { .. } if located => {
-                located = false;
-                continue;
-            }
+        current = match operation {
+            Operation::Register { register } => Some(Part::Register(reg(register.0)?)),
+            Operation::FrameOffset { offset } => Some(Part::Frame(offset)),
+            Operation::CallFrameCFA => Some(Part::Frame(0)),
             Operation::Piece { .. } => {
-                parts.push(Part::Nowhere);
-                continue;
+                parts.push(current.take().unwrap_or(Part::Nowhere));
+                None
             }
             _ => return None,
         };
-        parts.push(part);
-        located = true;
     }
+    parts.extend(current);
     if let Part::Frame(offset) = parts.first()? {
         return u32::try_from(*offset).ok().map(DescribedAt::Stack);
     }
