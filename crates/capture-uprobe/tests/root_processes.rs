@@ -11,6 +11,9 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use support::{chain, count, counted_address, drain, plan};
 use wire::{Record, RecordKind};
 
+/// Makes this file the waiting child of a held start.
+const HIDDEN: &str = "--held-for-test";
+
 /// A child that waits for a line before it does what its arguments say.
 struct Waiting(Child);
 
@@ -122,6 +125,29 @@ fn a_process_outlives_its_leader() {
     assert_eq!(story(&mut capture), [(pid, "Hit 20, ProcessExit 1".to_owned())].into());
 }
 
+fn a_started_program_is_seen_from_its_first_instruction() {
+    for perf_link in [false, true] {
+        let program = std::env::temp_dir().join(format!("started-{}", std::process::id()));
+        std::fs::copy("/proc/self/exe", &program).unwrap();
+        let argv = [program.as_os_str().to_owned(), "hit-now".into(), "25".into()];
+        let mut held = process::spawn_held("/proc/self/exe".as_ref(), HIDDEN, &argv, None).unwrap();
+        let plan = plan(&[counted_address()], &[]);
+        let request = Request {
+            plan: &plan,
+            path: program.clone(),
+            scope: Scope::Pids(vec![held.pid()]),
+            ring_bytes: 1 << 20,
+        };
+        let options = Options { perf_link, ..Options::default() };
+        let mut capture = UprobeCapture::install(&request, options).unwrap();
+        held.release().unwrap();
+        assert!(held.wait().unwrap().success());
+        let expected = "Exec 1, Hit 25, ProcessExit 1".to_owned();
+        assert_eq!(story(&mut capture), [(held.pid(), expected)].into());
+        std::fs::remove_file(&program).unwrap();
+    }
+}
+
 fn wait_for_line() {
     std::io::stdout().write_all(b"!").unwrap();
     std::io::stdout().flush().unwrap();
@@ -169,6 +195,10 @@ fn be_child(arguments: &[&str]) {
 }
 
 fn main() -> ExitCode {
+    if std::env::args().nth(1).is_some_and(|first| first == HIDDEN) {
+        let code = process::held_exec(std::env::args_os().skip(2));
+        return ExitCode::from(u8::try_from(code).unwrap_or(1));
+    }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     if arguments.first().is_some_and(|first| first.starts_with("hit") || *first == "leaderless") {
@@ -180,5 +210,6 @@ fn main() -> ExitCode {
     every_process_also_later_ones();
     execve_is_told_between_the_hits();
     a_process_outlives_its_leader();
+    a_started_program_is_seen_from_its_first_instruction();
     ExitCode::SUCCESS
 }
