@@ -16,7 +16,7 @@ mod unit;
 pub use field_path::{PathStep, TypePath};
 pub use location::{Described, DescribedAt};
 pub use placement::{
-    FunctionKey, PlacedSignature, PlacedVariable, convention_of, dictionary_position, is_shaped,
+    FunctionKey, PlacedSignature, PlacedVariable, convention_of, dictionary_position,
 };
 pub use signature::{Captured, Signature, Variable};
 

@@ -32,7 +32,7 @@ pub use build_info::{BuildInfo, Module};
 pub use detect::BuildMode;
 pub use dwarf::{
     Captured, DebugInfo, Described, DescribedAt, FunctionKey, PathStep, PlacedSignature,
-    PlacedVariable, Signature, TypePath, Variable, convention_of, dictionary_position, is_shaped,
+    PlacedVariable, Signature, TypePath, Variable, convention_of, dictionary_position,
 };
 pub use error::Error;
 pub use executable::Executable;

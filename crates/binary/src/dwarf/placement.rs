@@ -254,19 +254,13 @@ fn skip_to(before: &Allocator, ty: &AbiType, described: &Described) -> Option<(A
     None
 }
 
-/// Whether a symbol is an instance that shares code, and takes a dictionary, when it is a
-/// function or method itself.
-pub fn is_shaped(name: &str) -> bool {
-    name.contains("go.shape.")
-}
-
 /// Where among receiver and parameters the hidden dictionary of a generic is; `None` for
 /// functions that take none. Functions: first. Methods: after the receiver, in Go 1.19
 /// before it (unified IR came with 1.20: `cmd/compile/internal/noder/reader.go`, shapedSig).
 /// Closures find it in their context.
 pub fn dictionary_position(name: &str, version: &GoVersion) -> Option<usize> {
     // Hash and equality functions of types (`type..eq.` in Go 1.19) are not generic.
-    if !is_shaped(name) || name.starts_with("type:") || name.starts_with("type..") {
+    if !name.contains("go.shape.") || name.starts_with("type:") || name.starts_with("type..") {
         return None;
     }
     let before_arguments = name.split('[').next().unwrap_or(name);
