@@ -76,6 +76,16 @@ impl FunctionTable {
         copies
     }
 
+    /// File and line of the first instruction that an inlined call left in `function`:
+    /// where the inlined function's own source is. `None` when all that is left of it is
+    /// what was inlined into it in turn.
+    pub fn inlined_body(&self, function: &Function, call: &InlinedCall) -> Option<(String, u32)> {
+        let record = self.table.record(function.index)?;
+        let index = i32::try_from(call.index).ok()?;
+        let range = self.table.inline_indexes(&record).find(|range| range.value == index)?;
+        self.position(&record, range.start)
+    }
+
     /// The inline tree up to the highest index that an instruction refers to. Parents
     /// have lower indexes than their children.
     pub(crate) fn calls(&self, record: &Record) -> Vec<Call> {

@@ -25,6 +25,7 @@ mod scan;
 mod symbol;
 mod symbolizer;
 pub mod tls;
+mod type_layout;
 mod types;
 
 pub use abi::{AbiType, Convention, Piece, Place, Placements, Reg, Shape, assign};
@@ -41,6 +42,8 @@ pub use go_version::GoVersion;
 pub use image::{Image, Section, Segment};
 pub use inline::InlinedCall;
 pub use module_data::ModuleData;
+pub use note::BuildIds;
 pub use symbol::{Symbol, SymbolTable};
 pub use symbolizer::Frame;
+pub use type_layout::{Hole, LaidOutField, TypeLayout};
 pub use types::{Field, Kind, TypeId, TypeInfo};

@@ -10,41 +10,57 @@ const MAX_NOTES: u64 = 1 << 16;
 /// `ELF_NOTE_GOBUILDID_TAG` of `cmd/internal/buildid/note.go`.
 const GO_BUILD_ID: u32 = 4;
 
-/// The Go build id, else the GNU one in hex.
-pub(crate) fn build_id(image: &Image) -> Option<String> {
-    let mut gnu = None;
-    for bytes in note_areas(image) {
-        let mut rest = &bytes[..];
-        while let Some((note, next)) = split_note(rest) {
-            match (note.name, note.kind) {
-                (b"Go\0\0", GO_BUILD_ID) if !note.body.is_empty() => {
-                    return Some(String::from_utf8_lossy(note.body).into_owned());
-                }
-                (b"GNU\0", elf::NT_GNU_BUILD_ID) if gnu.is_none() => {
-                    gnu = Some(note.body.iter().map(|byte| format!("{byte:02x}")).collect());
-                }
-                _ => {}
-            }
-            rest = next;
-        }
-    }
-    gnu
+/// What names the build of an image; a separate debug file carries the same ids.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BuildIds {
+    /// The Go linker's, as `go tool buildid` prints it.
+    pub go: Option<String>,
+    /// The GNU one in hex: of externally linked programs, and of all from Go 1.24 on.
+    pub gnu: Option<String>,
 }
 
-/// The contents of the note segments, or of the note sections where there is no segment.
-fn note_areas(image: &Image) -> Vec<Vec<u8>> {
-    let read = |offset: u64, size: u64| {
+impl BuildIds {
+    /// Reads the notes of an image.
+    pub fn read(image: &Image) -> Self {
+        let mut ids = Self::default();
+        for bytes in note_areas(image) {
+            let mut rest = &bytes[..];
+            while let Some((note, next)) = split_note(rest) {
+                match (note.name, note.kind) {
+                    (b"Go\0\0", GO_BUILD_ID) if !note.body.is_empty() && ids.go.is_none() => {
+                        ids.go = Some(String::from_utf8_lossy(note.body).into_owned());
+                    }
+                    (b"GNU\0", elf::NT_GNU_BUILD_ID) if ids.gnu.is_none() => {
+                        let hex = note.body.iter().map(|byte| format!("{byte:02x}")).collect();
+                        ids.gnu = Some(hex);
+                    }
+                    _ => {}
+                }
+                rest = next;
+            }
+        }
+        ids
+    }
+}
+
+/// The Go build id, else the GNU one in hex.
+pub(crate) fn build_id(image: &Image) -> Option<String> {
+    let ids = BuildIds::read(image);
+    ids.go.or(ids.gnu)
+}
+
+/// The contents of the note sections, then of the note segments: a file may have no section
+/// headers, Go's own linker puts only its own note into a segment, and the segments of a
+/// separate debug file point nowhere.
+fn note_areas(image: &Image) -> impl Iterator<Item = Vec<u8>> + '_ {
+    let sections = image.sections().iter().filter(|section| section.kind == elf::SHT_NOTE);
+    let sections = sections.map(|section| (section.offset.0, section.size));
+    let segments = image.segments().iter().filter(|segment| segment.kind == elf::PT_NOTE);
+    let segments = segments.map(|segment| (segment.offset.0, segment.file_size));
+    sections.chain(segments).filter_map(|(offset, size)| {
         let mut bytes = vec![0; size.min(MAX_NOTES).min(image.source().size()) as usize];
         image.source().read_exact_at(offset, &mut bytes).ok().map(|()| bytes)
-    };
-    let segments = image.segments().iter().filter(|segment| segment.kind == elf::PT_NOTE);
-    let areas: Vec<_> =
-        segments.filter_map(|segment| read(segment.offset.0, segment.file_size)).collect();
-    if !areas.is_empty() {
-        return areas;
-    }
-    let sections = image.sections().iter().filter(|section| section.kind == elf::SHT_NOTE);
-    sections.filter_map(|section| read(section.offset.0, section.size)).collect()
+    })
 }
 
 struct Note<'a> {

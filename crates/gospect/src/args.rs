@@ -88,7 +88,7 @@ pub enum Auto {
 /// The executable to look at.
 #[derive(Debug, Args)]
 pub struct BinaryArgs {
-    /// Path of the executable (not with --pid)
+    /// Path of the executable; left out with --pid
     #[arg(value_name = "BIN", required_unless_present = "pid", value_hint = ValueHint::FilePath)]
     pub binary: Option<PathBuf>,
     /// Look at the executable of a running process
@@ -105,6 +105,19 @@ pub struct BinaryArgs {
     pub output: Option<PathBuf>,
 }
 
+impl BinaryArgs {
+    /// The positionals after the executable: with `--pid` the first one counts among them.
+    pub fn further(&self, rest: &[String]) -> anyhow::Result<Vec<String>> {
+        let first = match (&self.pid, &self.binary) {
+            (Some(_), Some(first)) => Some(first.to_str().map(str::to_owned).ok_or_else(|| {
+                crate::failure::usage(format!("`{}` is not UTF-8", first.display()))
+            })?),
+            _ => None,
+        };
+        Ok(first.into_iter().chain(rest.iter().cloned()).collect())
+    }
+}
+
 #[derive(Debug, Args)]
 pub struct InfoArgs {
     #[command(flatten)]
@@ -112,6 +125,12 @@ pub struct InfoArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "In JSON `addr` is an address in the image, `entry` and `exits` are offsets in the file, which is\n\
+    what uprobes take. `entry` lies after the stack check, where a call is seen once. Functions that exist\n\
+    only inlined are listed with `addr` null.\n\n\
+    Examples:\n  \
+    gospect funcs ./server 'main.*'\n  \
+    gospect funcs -p 4242 --callees net/http.HandlerFunc.ServeHTTP")]
 pub struct FuncsArgs {
     #[command(flatten)]
     pub binary: BinaryArgs,
@@ -124,12 +143,17 @@ pub struct FuncsArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "A TYPE that no type is called and that holds * or ?, or is a /regex/, lists the types whose names match.\n\n\
+    Examples:\n  \
+    gospect types ./server net/http.Request\n  \
+    gospect types ./server 'net/http.Request.URL->Path'\n  \
+    gospect types -p 4242 'main.*'")]
 pub struct TypesArgs {
     #[command(flatten)]
     pub binary: BinaryArgs,
-    /// Type name and, if wanted, a path of fields: net/http.Request.URL.Path
+    /// Type and, if wanted, fields: net/http.Request.URL.Path; all type names when none is given
     #[arg(value_name = "TYPE[.FIELD…]")]
-    pub type_name: Option<String>,
+    pub types: Vec<String>,
 }
 
 /// Which process, and how results leave: common to all commands that capture.
@@ -340,6 +364,20 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn with_a_pid_every_positional_of_funcs_is_a_pattern() {
+        let patterns = |args: &[&str]| {
+            let cli = Cli::try_parse_from(["gospect", "funcs"].iter().chain(args)).unwrap();
+            let Command::Funcs(args) = cli.command else { panic!("not funcs") };
+            args.binary.further(&args.patterns).unwrap()
+        };
+        assert_eq!(patterns(&["./prog", "a", "b"]), ["a", "b"]);
+        assert_eq!(patterns(&["-p", "1", "a", "b"]), ["a", "b"]);
+        assert_eq!(patterns(&["a", "-p", "1"]), ["a"]);
+        assert!(patterns(&["-p", "1"]).is_empty());
+        assert!(Cli::try_parse_from(["gospect", "funcs"]).is_err());
     }
 
     #[test]

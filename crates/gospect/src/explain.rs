@@ -37,10 +37,15 @@ pub fn why_nothing(
     if let Some(places) = only_inlined(executable, selection)? {
         return Ok(places);
     }
+    unmatched(executable, &planned.unmatched)
+}
+
+/// That no function matches the patterns, with the nearest names.
+pub fn unmatched(executable: &Executable, patterns: &[String]) -> anyhow::Result<String> {
     let table = executable.functions()?;
     let names: Vec<String> = table.iter().map(|function| function.name).collect();
     let mut near: Vec<&str> = Vec::new();
-    for text in &planned.unmatched {
+    for text in patterns {
         for name in nearest(text, names.iter().map(String::as_str), SHOWN) {
             if !near.contains(&name) {
                 near.push(name);
@@ -48,7 +53,7 @@ pub fn why_nothing(
         }
     }
     near.truncate(SHOWN);
-    let wanted = planned.unmatched.join(", ");
+    let wanted = patterns.join(", ");
     let hint = if near.is_empty() {
         "`gospect funcs BIN` lists what there is".to_owned()
     } else {

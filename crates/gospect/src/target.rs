@@ -1,8 +1,10 @@
 //! From a path or pid to an executable and its debug information.
 
+use crate::args::BinaryArgs;
+use crate::failure::usage;
 use address::{Bias, ReadAt};
 use anyhow::Context as _;
-use binary::{DebugInfo, Executable};
+use binary::{BuildIds, DebugInfo, Executable, Image};
 use process::{FileIdentity, FileSource, Process};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,6 +24,16 @@ pub struct Target {
 }
 
 impl Target {
+    /// Opens what a command that looks at one executable is told to look at.
+    pub fn of_args(args: &BinaryArgs) -> anyhow::Result<Self> {
+        let debug_file = args.debug_file.as_deref();
+        match (args.pid, &args.binary) {
+            (Some(pid), _) => Self::of_process(&Process::open(pid)?, debug_file),
+            (None, Some(path)) => Self::of_path(path, debug_file),
+            (None, None) => Err(usage("no executable named: give BIN or --pid PID")),
+        }
+    }
+
     /// Opens the executable at `path`.
     pub fn of_path(path: &Path, debug_file: Option<&Path>) -> anyhow::Result<Self> {
         Self::open(FileSource::open(path)?, path, path, debug_file)
@@ -61,14 +73,16 @@ impl Target {
         };
         let context = || format!("failed to use the debug file {}", path.display());
         let source: Arc<dyn ReadAt> = Arc::new(FileSource::open(path)?);
-        let separate = Executable::open(source).with_context(context)?;
+        // Only its sections of debug information need be there (objcopy --only-keep-debug).
+        let separate = Image::open(source).with_context(context)?;
+        let (ids, own) = (BuildIds::read(&separate), BuildIds::read(self.executable.image()));
         anyhow::ensure!(
-            separate.build_id() == self.executable.build_id(),
+            ids == own,
             "the debug file {} is of another build than {}",
             path.display(),
             self.shown.display()
         );
-        let info = DebugInfo::open(separate.image()).with_context(context)?;
+        let info = DebugInfo::open(&separate).with_context(context)?;
         anyhow::ensure!(info.is_some(), "the debug file {} has no DWARF", path.display());
         Ok(info)
     }

@@ -12,6 +12,7 @@ pub mod plan;
 pub mod planner;
 pub mod rule;
 pub mod selection;
+pub mod type_path;
 pub mod value;
 
 #[cfg(test)]

@@ -128,6 +128,20 @@ pub fn analyze_function(
     Ok(analyze(&code, &facts))
 }
 
+/// Why uprobes cannot trace a function: it has no place where a call begins, or the kernel
+/// refuses a probe there or where it ends. `None` when they can.
+pub fn uprobe_refusal(analysis: &Analysis) -> Option<String> {
+    let entry = match &analysis.entry {
+        Ok(entry) => entry,
+        Err(refused) => return Some(refused.to_string()),
+    };
+    let sites = std::iter::once(entry).chain(analysis.exits.iter().map(|exit| &exit.site));
+    sites.into_iter().find_map(|site| {
+        let reason = site.uprobe.err()?;
+        Some(format!("0x{:x} cannot be probed: {reason}", site.address))
+    })
+}
+
 /// Name of each witness's function; the first one that the executable has is watched.
 const WITNESSES: [(Witness, &[&str]); 5] = [
     (Witness::Panic, &["runtime.gopanic"]),
@@ -181,15 +195,12 @@ impl<'a> Planner<'a> {
         let analysis =
             analyze_function(self.question.executable, function, self.question.fips)
                 .map_err(|error| error.to_string())?;
+        if let Some(reason) = uprobe_refusal(&analysis) {
+            return Err(reason);
+        }
         let entry = analysis.entry.map_err(|refused| refused.to_string())?;
-        let probed = |site: &CodeSite| match site.uprobe {
-            Ok(_) => Ok(()),
-            Err(reason) => Err(format!("0x{:x} cannot be probed: {reason}", site.address)),
-        };
-        probed(&entry)?;
         let mut exits = Vec::new();
         for exit in &analysis.exits {
-            probed(&exit.site)?;
             let kind = match exit.kind {
                 ExitKind::Return => SiteKind::Return,
                 ExitKind::Tail(_) => SiteKind::TailJump,
