@@ -261,6 +261,30 @@ fn layouts_of_types() {
     assert_golden(golden("types.txt"), &shown);
 }
 
+/// The type's name holds a slash and a dot, the arrow equals the dot, and a field of an embedded
+/// struct is found where Go promotes it.
+#[test]
+fn paths_lead_through_dotted_names_pointers_and_embedded_structs() {
+    for go in [oldest(), newest()] {
+        let binary = path_text(&Fixture::build("httpserver", &go, Mode::Exe));
+        let steps = |path: &str| -> Vec<(String, String, bool)> {
+            let layout = json(&["types", &binary, path]).remove(0);
+            let steps = layout["path"].as_array().unwrap().iter();
+            let step = |step: &Value| {
+                let through = step["through_pointer"] == true;
+                (text(&step["in"]), text(&step["field"]), through)
+            };
+            steps.map(step).collect()
+        };
+        let step = |of: &str, field: &str, through| (of.to_owned(), field.to_owned(), through);
+        let url = [step("net/http.Request", "URL", false), step("net/url.URL", "Path", true)];
+        assert_eq!(steps("net/http.Request.URL.Path"), url);
+        assert_eq!(steps("net/http.Request.URL->Path"), url);
+        let name = [step("os.File", "file", false), step("os.file", "name", true)];
+        assert_eq!(steps("os.File.name"), name);
+    }
+}
+
 #[test]
 fn types_agree_with_the_offsets_that_info_shows() {
     let binary = built("ftrace_demo");
