@@ -125,12 +125,14 @@ pub struct InfoArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "In JSON `addr` is an address in the image, `entry` and `exits` are offsets in the file, which is\n\
+#[command(
+    after_help = "In JSON `addr` is an address in the image, `entry` and `exits` are offsets in the file, which is\n\
     what uprobes take. `entry` lies after the stack check, where a call is seen once. Functions that exist\n\
     only inlined are listed with `addr` null.\n\n\
     Examples:\n  \
     gospect funcs ./server 'main.*'\n  \
-    gospect funcs -p 4242 --callees net/http.HandlerFunc.ServeHTTP")]
+    gospect funcs -p 4242 --callees net/http.HandlerFunc.ServeHTTP"
+)]
 pub struct FuncsArgs {
     #[command(flatten)]
     pub binary: BinaryArgs,
@@ -143,11 +145,13 @@ pub struct FuncsArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "A TYPE that no type is called and that holds * or ?, or is a /regex/, lists the types whose names match.\n\n\
+#[command(
+    after_help = "A TYPE that no type is called and that holds * or ?, or is a /regex/, lists the types whose names match.\n\n\
     Examples:\n  \
     gospect types ./server net/http.Request\n  \
     gospect types ./server 'net/http.Request.URL->Path'\n  \
-    gospect types -p 4242 'main.*'")]
+    gospect types -p 4242 'main.*'"
+)]
 pub struct TypesArgs {
     #[command(flatten)]
     pub binary: BinaryArgs,

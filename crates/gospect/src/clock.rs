@@ -41,10 +41,9 @@ mod tests {
     #[test]
     fn the_offset_turns_monotonic_into_unix_time() {
         let shown = monotonic_ns().wrapping_add_signed(unix_offset_ns());
-        let unix = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .unwrap()
-            .as_nanos() as u64;
+        let unix =
+            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos()
+                as u64;
         assert!(unix.abs_diff(shown) < 50_000_000, "{unix} {shown}");
     }
 }

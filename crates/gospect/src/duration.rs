@@ -18,8 +18,7 @@ impl FromStr for Span {
         let mut rest = text;
         let mut total_ns = 0f64;
         while !rest.is_empty() {
-            let digits =
-                rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+            let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
             let number: f64 = rest[..digits].parse().map_err(|_| invalid())?;
             rest = &rest[digits..];
             let letters = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());

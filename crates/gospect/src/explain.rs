@@ -26,7 +26,10 @@ pub fn why_nothing(
             .map(|refusal| format!("{} {}", refusal.function, refusal.reason.0))
             .collect();
         let count = planned.plan.refused.len();
-        return Ok(format!("none of {count} matching functions can be traced: {}", reasons.join("; ")));
+        return Ok(format!(
+            "none of {count} matching functions can be traced: {}",
+            reasons.join("; ")
+        ));
     }
     if planned.excluded > 0 {
         return Ok(format!(
@@ -63,13 +66,9 @@ pub fn unmatched(executable: &Executable, patterns: &[String]) -> anyhow::Result
 }
 
 /// Where the wanted functions are inlined, when that is the only way they exist.
-fn only_inlined(
-    executable: &Executable,
-    selection: &Selection,
-) -> anyhow::Result<Option<String>> {
+fn only_inlined(executable: &Executable, selection: &Selection) -> anyhow::Result<Option<String>> {
     let table = executable.functions()?;
-    let wanted =
-        |name: &str| selection.wanted.iter().any(|wanted| wanted.pattern.matches(name));
+    let wanted = |name: &str| selection.wanted.iter().any(|wanted| wanted.pattern.matches(name));
     let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (_, call) in table.inlined_copies(&wanted) {
         let place = format!("{} ({}:{})", call.caller, short(&call.file), call.line);

@@ -40,8 +40,7 @@ pub fn runtime_facts(
         }
         Err(error) => return Err(error.into()),
     };
-    let witness =
-        WitnessOffsets { g_goid: layout.g_goid, g_stack_hi: layout.g_stack_hi, recovery };
+    let witness = WitnessOffsets { g_goid: layout.g_goid, g_stack_hi: layout.g_stack_hi, recovery };
     Ok(RuntimeFacts { layout, witness })
 }
 

@@ -6,9 +6,7 @@ use output::{Clock, Json, SymbolTable, Text, TextOptions};
 use probe::Plan;
 use std::io::{self, Write};
 use std::sync::Arc;
-use timeline::{
-    Counters, Event, Filter, FilterOptions, Options, Stats, Symbolizer, Timeline,
-};
+use timeline::{Counters, Event, Filter, FilterOptions, Options, Stats, Symbolizer, Timeline};
 use wire::Record;
 
 /// How results are shown.

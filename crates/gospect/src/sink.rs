@@ -4,7 +4,96 @@ use crate::args::Color;
 use anyhow::Context as _;
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal as _, Write};
-use std::path::Path;
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+
+/// A pipe takes writes up to this size whole (POSIX PIPE_BUF on Linux), however many
+/// processes write to it.
+const ATOMIC: usize = 4096;
+
+/// Writes whole lines, as many at a time as a shared pipe takes in one piece: a launched
+/// command writes to the same stdout, and its lines must not land inside ours.
+struct WholeLines<W: Write> {
+    out: W,
+    pending: Vec<u8>,
+}
+
+impl<W: Write> WholeLines<W> {
+    fn new(out: W) -> Self {
+        Self { out, pending: Vec::with_capacity(2 * ATOMIC) }
+    }
+
+    /// Writes what fits into one piece, up to its last line's end. A line that is longer
+    /// goes out alone.
+    fn write_piece(&mut self) -> std::io::Result<()> {
+        let window = &self.pending[..self.pending.len().min(ATOMIC)];
+        let end = match window.iter().rposition(|&byte| byte == b'\n') {
+            Some(at) => at + 1,
+            None => self
+                .pending
+                .iter()
+                .position(|&byte| byte == b'\n')
+                .map_or(self.pending.len(), |at| at + 1),
+        };
+        self.out.write_all(&self.pending[..end])?;
+        self.pending.drain(..end);
+        Ok(())
+    }
+}
+
+impl<W: Write> Write for WholeLines<W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.pending.extend_from_slice(bytes);
+        while self.pending.len() > ATOMIC && self.pending.contains(&b'\n') {
+            self.write_piece()?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        while !self.pending.is_empty() {
+            self.write_piece()?;
+        }
+        self.out.flush()
+    }
+}
+
+/// A file that says its name when writing to it fails: a full disk is told from a full stdout.
+struct Named {
+    file: File,
+    path: PathBuf,
+}
+
+impl Named {
+    fn name<T>(&self, result: std::io::Result<T>) -> std::io::Result<T> {
+        result.map_err(|error| {
+            let text = format!("failed to write to {}: {error}", self.path.display());
+            std::io::Error::new(error.kind(), text)
+        })
+    }
+}
+
+impl Write for Named {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let result = self.file.write(bytes);
+        self.name(result)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        let result = self.file.flush();
+        self.name(result)
+    }
+}
+
+/// As [`open`], when a launched command writes to our stdout too.
+pub fn open_shared(path: Option<&Path>) -> anyhow::Result<Box<dyn Write>> {
+    if path.is_some() {
+        return open(path);
+    }
+    // The descriptor itself: Stdout's own buffer would split lines again.
+    let stdout = std::io::stdout().as_fd().try_clone_to_owned()?;
+    Ok(Box::new(WholeLines::new(File::from(stdout))))
+}
 
 /// Opens the destination of results; fails before anything is traced.
 pub fn open(path: Option<&Path>) -> anyhow::Result<Box<dyn Write>> {
@@ -12,7 +101,8 @@ pub fn open(path: Option<&Path>) -> anyhow::Result<Box<dyn Write>> {
         Some(path) => {
             let file = File::create(path)
                 .with_context(|| format!("failed to open the output file {}", path.display()))?;
-            Box::new(BufWriter::with_capacity(1 << 16, file))
+            let named = Named { file, path: path.to_owned() };
+            Box::new(BufWriter::with_capacity(1 << 16, named))
         }
         None => Box::new(BufWriter::with_capacity(1 << 16, std::io::stdout())),
     })
@@ -34,4 +124,47 @@ pub fn is_colored(color: Color, path: Option<&Path>) -> bool {
 /// Says something on stderr, which may be gone.
 pub fn say(message: impl std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "gospect: {message}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Keeps each write apart.
+    #[derive(Default)]
+    struct Pieces(Vec<Vec<u8>>);
+
+    impl Write for Pieces {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.push(bytes.to_vec());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn pieces_end_at_lines_and_fit_into_a_pipe() {
+        let mut lines = WholeLines::new(Pieces::default());
+        let mut all = Vec::new();
+        for length in [10, 3000, 2000, 9000, 1, 4095, 50] {
+            let line = [vec![b'x'; length], vec![b'\n']].concat();
+            lines.write_all(&line).unwrap();
+            all.extend(line);
+        }
+        lines.write_all(b"no newline").unwrap();
+        all.extend(b"no newline");
+        lines.flush().unwrap();
+        let pieces = lines.out.0;
+        assert_eq!(pieces.concat(), all);
+        let (last, rest) = pieces.split_last().unwrap();
+        assert_eq!(last, b"no newline");
+        for piece in rest {
+            let newlines = piece.iter().filter(|&&byte| byte == b'\n').count();
+            assert_eq!(piece.last(), Some(&b'\n'));
+            assert!(piece.len() <= ATOMIC || newlines == 1, "{} bytes", piece.len());
+        }
+    }
 }

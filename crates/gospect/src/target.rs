@@ -53,8 +53,7 @@ impl Target {
     ) -> anyhow::Result<Self> {
         let identity = source.identity();
         let source: Arc<dyn ReadAt> = Arc::new(source);
-        let executable =
-            Executable::open(source).with_context(|| shown.display().to_string())?;
+        let executable = Executable::open(source).with_context(|| shown.display().to_string())?;
         Ok(Self {
             path: path.to_owned(),
             shown: shown.to_owned(),

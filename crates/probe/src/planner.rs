@@ -186,15 +186,13 @@ impl<'a> Planner<'a> {
     }
 
     fn refuse(&mut self, function: &Function, reason: String) {
-        let refusal =
-            Refusal { function: function.name.clone(), reason: RefusalReason(reason) };
+        let refusal = Refusal { function: function.name.clone(), reason: RefusalReason(reason) };
         self.plan.refused.push(refusal);
     }
 
     fn sites_of(&self, function: &Function) -> Result<FunctionSites, String> {
-        let analysis =
-            analyze_function(self.question.executable, function, self.question.fips)
-                .map_err(|error| error.to_string())?;
+        let analysis = analyze_function(self.question.executable, function, self.question.fips)
+            .map_err(|error| error.to_string())?;
         if let Some(reason) = uprobe_refusal(&analysis) {
             return Err(reason);
         }
@@ -223,7 +221,8 @@ impl<'a> Planner<'a> {
         };
         let signature = self.signature(function);
         let mut builder = Builder::new(self.question.values.max_string);
-        let rule = selected.rule.and_then(|i| self.question.selection.wanted.get(i)?.params.as_ref());
+        let rule =
+            selected.rule.and_then(|i| self.question.selection.wanted.get(i)?.params.as_ref());
         let args = match (rule, &signature) {
             (Some(params), _) => {
                 params.iter().map(|param| compile_rule_param(param, &mut builder)).collect()

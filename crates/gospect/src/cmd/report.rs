@@ -94,10 +94,7 @@ fn survey(path: &Path) -> anyhow::Result<Contents> {
         plan: plan.context("it has no plan")?,
         names,
         summary,
-        clock: Clock {
-            unix_offset_ns: header.unix_offset_ns,
-            utc_offset_s: clock::utc_offset_s(),
-        },
+        clock: Clock { unix_offset_ns: header.unix_offset_ns, utc_offset_s: clock::utc_offset_s() },
         backend: header.backend,
         truncated: reader.truncated(),
     })

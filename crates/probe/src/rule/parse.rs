@@ -21,8 +21,9 @@ fn list_start(chars: &[char]) -> Result<Option<usize>, RuleError> {
     let from = regex_end(chars);
     let mut open = Vec::new();
     let mut brackets = 0usize;
-    // The last `()` that nothing follows.
-    let mut empty = None;
+    // The last group that nothing follows. No function's name ends in one, so it is an
+    // argument list, empty or malformed; but `(*…)` is a receiver being typed.
+    let mut last = None;
     for (at, &c) in chars.iter().enumerate().skip(from) {
         match c {
             // Type arguments: a struct tag in them may hold anything.
@@ -37,13 +38,13 @@ fn list_start(chars: &[char]) -> Result<Option<usize>, RuleError> {
             }
             '(' => open.push(at),
             ')' => {
-                let start = open.pop().filter(|start| all_space(&chars[start + 1..at]));
-                empty = start.filter(|_| open.is_empty() && all_space(&chars[at + 1..]));
+                let start = open.pop().filter(|start| chars.get(start + 1) != Some(&'*'));
+                last = start.filter(|_| open.is_empty() && all_space(&chars[at + 1..]));
             }
             _ => {}
         }
     }
-    if empty.is_none() && from > 0 {
+    if last.is_none() && from > 0 {
         // Nothing but a list may follow a regex.
         let mut rest = Cursor::new(chars, from);
         rest.skip_space();
@@ -53,7 +54,7 @@ fn list_start(chars: &[char]) -> Result<Option<usize>, RuleError> {
             Some(_) => Err(rest.unexpected("'(' or the end after the regular expression")),
         };
     }
-    Ok(empty)
+    Ok(last)
 }
 
 fn all_space(chars: &[char]) -> bool {

@@ -87,10 +87,8 @@ impl<'a> Engine<'a> {
             Who::Launch { .. } => false,
         };
         show.keep_names = args.capture.record.is_some();
-        let clock = Clock {
-            unix_offset_ns: clock::unix_offset_ns(),
-            utc_offset_s: clock::utc_offset_s(),
-        };
+        let clock =
+            Clock { unix_offset_ns: clock::unix_offset_ns(), utc_offset_s: clock::utc_offset_s() };
         Ok(Self { args, selection, out, show, clock, forced, who })
     }
 
@@ -205,8 +203,7 @@ impl Running<'_> {
         let Installed { mut session, attach_time, notes } = installed;
         if let Some(path) = &self.args.capture.record {
             let backend = session.backend();
-            let recording =
-                Recording::create(path, session.plan(), clock.unix_offset_ns, backend)?;
+            let recording = Recording::create(path, session.plan(), clock.unix_offset_ns, backend)?;
             session.record_to(recording);
         }
         self.attach_time += attach_time;
@@ -287,7 +284,8 @@ impl Running<'_> {
         }
         match installed {
             Ok(_) if self.args.capture.record.is_some() => {
-                self.notes.push("a recording holds one build: the replaced one is not traced".into());
+                self.notes
+                    .push("a recording holds one build: the replaced one is not traced".into());
             }
             Ok(installed) => {
                 self.notes.push("the executable was replaced and planned anew".to_owned());
@@ -329,6 +327,7 @@ impl Running<'_> {
             && !self.sessions.iter().all(Session::is_idle)
         {
             self.round(ROUND)?;
+            self.signals.look();
         }
         Ok(())
     }

@@ -51,8 +51,8 @@ impl Planning<'_> {
     pub fn plan(&self, target: &Target) -> anyhow::Result<Planned> {
         let context = || target.shown.display().to_string();
         let debug = target.debug_info()?;
-        let runtime = facts::runtime_facts(&target.executable, debug.as_ref())
-            .with_context(context)?;
+        let runtime =
+            facts::runtime_facts(&target.executable, debug.as_ref()).with_context(context)?;
         let fips = self.sees_start.then(|| facts::fips_range(&target.executable)).flatten();
         let select = &self.args.select;
         let question = Question {
@@ -121,15 +121,8 @@ impl Installing<'_> {
         explain::add_skipped(&mut planned.plan, capture.skipped_sites());
         let plan = Arc::new(planned.plan.clone());
         let symbols = Symbols::new(Arc::clone(&target.executable), target.bias_finder());
-        let session = Session::new(
-            &planned,
-            plan,
-            Box::new(capture),
-            symbols,
-            self.clock,
-            self.show,
-            COSTS,
-        );
+        let session =
+            Session::new(&planned, plan, Box::new(capture), symbols, self.clock, self.show, COSTS);
         Ok(Installed { session, attach_time, notes })
     }
 }

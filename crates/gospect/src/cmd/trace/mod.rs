@@ -24,6 +24,10 @@ pub fn run(mut args: TraceArgs) -> anyhow::Result<Outcome> {
         );
     }
     let forced = install::forced_options()?;
-    let out = sink::open(args.show.output.as_deref())?;
+    let path = args.show.output.as_deref();
+    let out = match who {
+        who::Who::Launch { .. } => sink::open_shared(path)?,
+        _ => sink::open(path)?,
+    };
     engine::Engine::new(&args, who, &selection, forced, out)?.run()
 }

@@ -45,8 +45,7 @@ pub fn summarize(
         && let Some(status) = child.try_wait()?
     {
         total.target_signal = status.signal();
-        total.target_exit =
-            status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+        total.target_exit = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     }
     if finished.reason == Reason::TargetsGone && running.child.is_none() {
         total.notes.push("every traced process is gone".to_owned());
