@@ -1,0 +1,48 @@
+//! Which moved instruction is which.
+
+use address::{Avma, Svma};
+
+/// What an address in the code area stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrampolinePc {
+    /// First byte of the piece.
+    pub start: Avma,
+    /// The instruction that the target would be about to run without us.
+    pub original: Svma,
+    /// Whether `start` begins a moved instruction: a fault there is the target's own.
+    pub is_moved: bool,
+}
+
+/// The two ways between original and moved instructions.
+#[derive(Clone, Debug, Default)]
+pub struct PcMap {
+    pub(super) pieces: Vec<TrampolinePc>,
+    pub(super) ends: Vec<(Avma, Avma)>,
+    pub(super) moved: Vec<(Svma, Avma)>,
+}
+
+impl PcMap {
+    /// What `pc` in a stub stands for; `None` in recorders and outside.
+    pub fn original(&self, pc: Avma) -> Option<TrampolinePc> {
+        let index = self.pieces.partition_point(|piece| piece.start <= pc).checked_sub(1)?;
+        let end = self.ends.get(self.ends.partition_point(|(_, end)| *end <= pc))?;
+        (end.0 <= pc).then(|| self.pieces.get(index).copied()).flatten()
+    }
+
+    /// Where a thread that is about to run `pc`, strictly inside a patched range, goes on. The start
+    /// of a patch is not in it: a thread there runs the jump.
+    pub fn relocated(&self, pc: Svma) -> Option<Avma> {
+        let index = self.moved.binary_search_by_key(&pc, |moved| moved.0).ok()?;
+        self.moved.get(index).map(|moved| moved.1)
+    }
+
+    /// All pieces, sorted: for the table that the fault translation in the target uses.
+    pub fn pieces(&self) -> &[TrampolinePc] {
+        &self.pieces
+    }
+
+    /// Original places strictly inside patched ranges, sorted, and where they went.
+    pub fn moved(&self) -> &[(Svma, Avma)] {
+        &self.moved
+    }
+}
