@@ -4,9 +4,9 @@ use binary::Executable;
 use capture_uprobe::SkippedSite;
 use probe::nearest::nearest;
 use probe::planner::Planned;
-use probe::selection::Selection;
+use probe::selection::{Selection, Wanted};
 use probe::{Plan, Refusal, RefusalReason};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Places and names listed in a message.
 const SHOWN: usize = 5;
@@ -37,10 +37,35 @@ pub fn why_nothing(
             planned.excluded
         ));
     }
-    if let Some(places) = only_inlined(executable, selection)? {
-        return Ok(places);
+    not_there(executable, selection, &planned.unmatched)
+}
+
+/// The reason why some of the patterns match nothing, when others do.
+pub fn why_less(
+    executable: &Executable,
+    selection: &Selection,
+    planned: &Planned,
+) -> anyhow::Result<Option<String>> {
+    if planned.unmatched.is_empty() {
+        return Ok(None);
     }
-    unmatched(executable, &planned.unmatched)
+    not_there(executable, selection, &planned.unmatched).map(Some)
+}
+
+/// Where the functions that `patterns` mean are inlined, or that there are none.
+fn not_there(
+    executable: &Executable,
+    selection: &Selection,
+    patterns: &[String],
+) -> anyhow::Result<String> {
+    let (inlined, found) = only_inlined(executable, selection, patterns)?;
+    let missing: Vec<String> =
+        patterns.iter().filter(|text| !found.contains(*text)).cloned().collect();
+    let missing = match missing.is_empty() {
+        true => None,
+        false => Some(unmatched(executable, &missing)?),
+    };
+    Ok(inlined.into_iter().chain(missing).collect::<Vec<_>>().join("; "))
 }
 
 /// That no function matches the patterns, with the nearest names.
@@ -65,28 +90,51 @@ pub fn unmatched(executable: &Executable, patterns: &[String]) -> anyhow::Result
     Ok(format!("no function matches {wanted}; {hint}"))
 }
 
-/// Where the wanted functions are inlined, when that is the only way they exist.
-fn only_inlined(executable: &Executable, selection: &Selection) -> anyhow::Result<Option<String>> {
-    let table = executable.functions()?;
-    let wanted = |name: &str| selection.wanted.iter().any(|wanted| wanted.pattern.matches(name));
+/// Where the functions that `patterns` mean are inlined, and which of the patterns have such.
+fn only_inlined(
+    executable: &Executable,
+    selection: &Selection,
+    patterns: &[String],
+) -> anyhow::Result<(Vec<String>, BTreeSet<String>)> {
+    let wanted: Vec<&Wanted> =
+        selection.wanted.iter().filter(|wanted| patterns.contains(&wanted.text)).collect();
+    let means = |name: &str| wanted.iter().any(|wanted| wanted.pattern.matches(name));
     let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for (_, call) in table.inlined_copies(&wanted) {
+    for (_, call) in executable.functions()?.inlined_copies(&means) {
         let place = format!("{} ({}:{})", call.caller, short(&call.file), call.line);
         let known = places.entry(call.name).or_default();
         if !known.contains(&place) {
             known.push(place);
         }
     }
-    if places.is_empty() {
-        return Ok(None);
-    }
+    let found = wanted
+        .iter()
+        .filter(|wanted| places.keys().any(|name| wanted.pattern.matches(name)))
+        .map(|wanted| wanted.text.clone())
+        .collect();
     let each = places.iter().take(SHOWN).map(|(name, places)| {
         let more = places.len().saturating_sub(SHOWN);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let shown: Vec<&str> = places.iter().take(SHOWN).map(String::as_str).collect();
         format!("{name} exists only inlined, into {}{more}", shown.join(", "))
     });
-    Ok(Some(each.collect::<Vec<_>>().join("; ")))
+    Ok((each.collect(), found))
+}
+
+/// What a person should know of traced functions that are inlined elsewhere too.
+pub fn inlined_too(planned: &Planned) -> Option<String> {
+    let places: usize = planned.inlined.iter().map(|(_, copies)| copies).sum();
+    let mut most: Vec<&(String, usize)> = planned.inlined.iter().collect();
+    most.sort_by_key(|(_, copies)| std::cmp::Reverse(*copies));
+    let (first, _) = most.first()?;
+    let which = match planned.inlined.len() {
+        1 => format!("{first} is"),
+        count => format!("{count} traced functions ({first}, …) are"),
+    };
+    let copies = if places == 1 { "1 place".to_owned() } else { format!("{places} places") };
+    Some(format!(
+        "{which} also inlined at {copies}: those calls are not seen (`gospect funcs` lists them)"
+    ))
 }
 
 fn short(path: &str) -> &str {

@@ -6,7 +6,7 @@ use crate::compile::{
 };
 use crate::plan::{Program, RefusalReason};
 use crate::selection::{Matches, Selected, Selection, select};
-use crate::value::ValueSpec;
+use crate::value::{ValueKind, ValueSpec};
 use crate::{ImageId, Plan, PlannedFunction, Refusal, RuntimeLayout, Site, Witness};
 use address::Svma;
 use binary::code::{Analysis, CodeFacts, CodeSite, ExitKind, ProbeCost, analyze};
@@ -14,9 +14,9 @@ use binary::{
     Convention, DebugInfo, Executable, Function, FunctionKey, Kind, Place, PlacedSignature,
     PlacedVariable, Reg, TypeInfo, convention_of,
 };
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
-use wire::{GSource, SiteKind};
+use wire::{GSource, MAX_PROGRAM_OPS, SiteKind};
 
 /// Functions larger than this are not decoded: the biggest that Go compiles are far smaller.
 const MAX_FUNCTION: u64 = 64 << 20;
@@ -71,6 +71,9 @@ pub struct Planned {
     pub unmatched: Vec<String>,
     /// Functions that matched and were excluded.
     pub excluded: usize,
+    /// Traced functions that also exist inlined into others, with the number of copies: calls
+    /// of those copies pass no site.
+    pub inlined: Vec<(String, usize)>,
 }
 
 /// Plans the tracing of the selected functions, with the witnesses that every plan watches.
@@ -90,7 +93,26 @@ pub fn plan(question: &Question<'_>) -> Result<Planned, binary::Error> {
     }
     let Planner { mut plan, costs, ops, .. } = planner;
     plan.ops = ops.finish();
-    Ok(Planned { plan, costs, matched, unmatched, excluded })
+    let inlined = inlined_too(question.executable, &plan)?;
+    Ok(Planned { plan, costs, matched, unmatched, excluded, inlined })
+}
+
+/// Which traced functions have inlined copies besides the one that is traced.
+fn inlined_too(
+    executable: &Executable,
+    plan: &Plan,
+) -> Result<Vec<(String, usize)>, binary::Error> {
+    let traced: HashSet<&str> = plan
+        .functions
+        .iter()
+        .filter(|function| function.traced)
+        .map(|function| function.name.as_str())
+        .collect();
+    let mut copies: BTreeMap<String, usize> = BTreeMap::new();
+    for (_, call) in executable.functions()?.inlined_copies(&|name| traced.contains(name)) {
+        *copies.entry(call.name).or_default() += 1;
+    }
+    Ok(copies.into_iter().collect())
 }
 
 /// Entries of the functions that `function` calls or jumps to directly.
@@ -359,8 +381,14 @@ impl<'a> Planner<'a> {
         else {
             return;
         };
-        let Program { start, len } = self.plan.sites[at].program;
-        ops.extend_from_slice(self.ops.get(Program { start, len }));
+        let arguments = self.ops.get(self.plan.sites[at].program);
+        if ops.len() + arguments.len() <= MAX_PROGRAM_OPS {
+            ops.extend_from_slice(arguments);
+        } else {
+            for value in &mut self.plan.functions[index].args {
+                value.kind = ValueKind::Unavailable("too many values".to_owned());
+            }
+        }
         self.plan.sites[at].program = self.ops.intern(&ops);
     }
 }

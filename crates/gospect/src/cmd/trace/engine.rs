@@ -12,7 +12,7 @@ use crate::recording::Recording;
 use crate::session::Session;
 use crate::signals::Signals;
 use crate::target::Target;
-use crate::{clock, sink};
+use crate::{clock, explain, sink};
 use anyhow::Context as _;
 use capture::Scope;
 use capture_uprobe::Options;
@@ -99,6 +99,9 @@ impl<'a> Engine<'a> {
         let mut plans = Vec::new();
         for (target, pids) in groups {
             let planned = planning.plan(&target)?;
+            if let Some(reason) = explain::why_less(&target.executable, self.selection, &planned)? {
+                sink::say(reason);
+            }
             plans.push((target, pids, planned));
         }
         if self.args.select.dry_run {
@@ -132,6 +135,7 @@ impl<'a> Engine<'a> {
             last_look: Instant::now(),
         };
         for (target, pids, planned) in plans {
+            running.notes.extend(explain::inlined_too(&planned));
             let scope = match (&running.child, &self.who) {
                 (Some(child), _) => Scope::Pids(vec![child.pid()]),
                 (None, Who::Exe(_)) => Scope::EveryProcess,
