@@ -40,14 +40,12 @@ enum {
 	STOP = 1,
 };
 
-/* Most pages are resident, and the read that cannot wait is the cheaper one. */
+/* The read that may wait for a page also costs the less: nothing has to keep it from waiting. */
 static __always_inline long read_user(void *to, __u32 len, __u64 from)
 {
-	long error = bpf_probe_read_user(to, len, (void *)from);
-
-	if (error && config.may_fault)
-		error = bpf_copy_from_user(to, len, (void *)from);
-	return error;
+	if (config.may_fault)
+		return bpf_copy_from_user(to, len, (void *)from);
+	return bpf_probe_read_user(to, len, (void *)from);
 }
 
 static __always_inline void fetch_reset(struct scratch *s)

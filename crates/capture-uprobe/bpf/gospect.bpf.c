@@ -14,7 +14,15 @@ const volatile struct config config SEC(".rodata.config");
 
 #include "fetch.h"
 
-/* Set once every site is in place: what hit before belongs to no capture. */
+/* Of `active` and of the values in `targets`. */
+enum {
+	/* Every site is in place; what hit before belongs to no capture. */
+	RUNNING = 1,
+	/* The reader was told that the process runs the image, and where it lies. */
+	ANNOUNCED = 2,
+};
+
+/* Speaks for config.only_pid too, which a hit need not look up. */
 __u32 active;
 
 /* Entries of the maps below are set to the plan's numbers before loading. */
@@ -89,54 +97,89 @@ static __always_inline __u64 wake_flags(__u64 produced)
 	return BPF_RB_FORCE_WAKEUP;
 }
 
-static __always_inline __u64 current_g(const struct pt_regs *regs, const struct site_config *site)
+static __always_inline __u64 current_g(const struct pt_regs *regs, __u64 cookie)
 {
 	struct task_struct *task;
 	__u64 g = regs->r14;
 
 	/* Keeps the load at a constant offset: the verifier takes no other of a context. */
 	barrier_var(g);
-	if (site->g_source == G_R14)
+	if (!(cookie & COOKIE_G_TLS))
 		return g;
 	task = bpf_get_current_task_btf();
 	g = 0;
-	bpf_probe_read_user(&g, sizeof(g), (void *)(task->thread.fsbase + config.tls_g));
+	read_user(&g, sizeof(g), task->thread.fsbase + config.tls_g);
 	return g;
 }
 
+/* What is read of the target at a hit. */
+struct look {
+	__u64 g;
+	__u64 goid;
+	__u64 stack;
+	__u64 depth;
+	__u64 caller;
+	__u64 flags;
+};
+
 /* On a system stack: which one, and the goroutine its M runs for. */
-static __always_inline void read_system_stack(struct header *h, __u64 g)
+static __always_inline void read_system_stack(struct look *l)
 {
 	__u64 word = 0;
 
-	h->flags |= FLAG_SYSTEM_STACK;
-	h->stack = g;
-	if (bpf_probe_read_user(&word, sizeof(word), (void *)(g + config.g_m)) || !word)
+	l->flags |= FLAG_SYSTEM_STACK;
+	l->stack = l->g;
+	if (read_user(&word, sizeof(word), l->g + config.g_m) || !word)
 		return;
-	if (bpf_probe_read_user(&word, sizeof(word), (void *)(word + config.m_curg)) || !word)
+	if (read_user(&word, sizeof(word), word + config.m_curg) || !word)
 		return;
-	if (!bpf_probe_read_user(&word, sizeof(word), (void *)(word + config.g_goid)))
-		h->goid = word;
+	if (!read_user(&word, sizeof(word), word + config.g_goid))
+		l->goid = word;
+}
+
+/* The bytes of g from stack.hi to the end of goid that are worth one read instead of two. */
+#define G_SPAN 256
+
+static __always_inline long read_g(__u64 g, __u64 *stack_hi, __u64 *goid)
+{
+	__u64 span[G_SPAN / 8];
+	__u32 distance = config.g_goid - config.g_stack_hi;
+
+	if (distance & 7 || distance > G_SPAN - 8)
+		return read_user(stack_hi, sizeof(*stack_hi), g + config.g_stack_hi) ||
+		       read_user(goid, sizeof(*goid), g + config.g_goid);
+	if (read_user(span, distance + 8, g + config.g_stack_hi))
+		return -1;
+	*stack_hi = span[0];
+	*goid = *(__u64 *)((char *)span + distance);
+	return 0;
 }
 
 /* goid 0 is what g0 and gsignal have, and no other g that runs code. */
-static __always_inline void read_goroutine(struct header *h, __u64 g, __u64 sp_first)
+static __always_inline void look_at_target(struct look *l, const struct pt_regs *regs,
+					   __u64 cookie)
 {
-	__u64 word, goid;
+	__u64 sp_first = regs->sp + ((__s64)cookie >> 32);
+	__u64 stack_hi, goid;
 
-	if (!g || bpf_probe_read_user(&word, sizeof(word), (void *)(g + config.g_stack_hi)))
-		goto no_g;
-	h->depth = word - sp_first;
-	if (bpf_probe_read_user(&word, sizeof(word), (void *)(g + config.g_goid)))
-		goto no_g;
-	goid = word;
-	h->goid = goid;
-	if (!goid)
-		read_system_stack(h, g);
-	return;
-no_g:
-	h->depth = 0;
-	h->flags |= FLAG_NO_G;
+	l->g = current_g(regs, cookie);
+	l->goid = 0;
+	l->stack = 0;
+	l->depth = 0;
+	l->caller = 0;
+	l->flags = 0;
+	if (!l->g || read_g(l->g, &stack_hi, &goid)) {
+		l->flags = FLAG_NO_G;
+	} else {
+		l->depth = stack_hi - sp_first;
+		l->goid = goid;
+		if (!goid)
+			read_system_stack(l);
+	}
+	if (cookie & COOKIE_CALLER && read_user(&l->caller, sizeof(l->caller), sp_first)) {
+		l->caller = 0;
+		l->flags |= FLAG_NO_CALLER;
+	}
 }
 
 static __always_inline void fill_header(struct header *h, const struct counters *c, __u64 ids,
@@ -158,25 +201,34 @@ static __always_inline void fill_header(struct header *h, const struct counters 
 	h->payload_len = 0;
 }
 
-/*
- * What is read of the target at every hit; gives g. A function of its own keeps the stack
- * of each below 64 bytes: see `hit`.
- */
-static __noinline __u64 read_target(struct header *h, const struct pt_regs *regs,
-				    const struct site_config *site)
+static __always_inline void fill_hit(struct header *h, const struct look *l, __u32 site)
 {
-	__u64 sp_first = regs->sp + site->sp_delta;
-	__u64 g = current_g(regs, site);
-	__u64 word;
+	h->goid = l->goid;
+	h->stack = l->stack;
+	h->depth = l->depth;
+	h->caller = l->caller;
+	h->site = site;
+	h->flags = l->flags;
+}
 
-	read_goroutine(h, g, sp_first);
-	if (site->kind == SITE_ENTRY) {
-		if (bpf_probe_read_user(&word, sizeof(word), (void *)sp_first))
-			h->flags |= FLAG_NO_CALLER;
-		else
-			h->caller = word;
+/* A record of a process, 0 when there was room for it. */
+static __noinline int emit_process_event(__u64 ids, __u8 kind, __u64 ip, __u32 site)
+{
+	struct counters *c = counters_of_cpu();
+	struct header *h;
+
+	if (!c)
+		return 1;
+	h = bpf_ringbuf_reserve(&ring, sizeof(*h), 0);
+	if (!h) {
+		__sync_fetch_and_add(&c->lost, 1);
+		return 1;
 	}
-	return g;
+	fill_header(h, c, ids, kind);
+	h->caller = ip;
+	h->site = site;
+	bpf_ringbuf_submit(h, wake_flags(__sync_fetch_and_add(&c->produced, 1)));
+	return 0;
 }
 
 static __always_inline struct scratch *claim_scratch(void)
@@ -191,82 +243,102 @@ static __always_inline struct scratch *claim_scratch(void)
 	return 0;
 }
 
-static __always_inline int in_scope(__u32 pid)
+/*
+ * Whether the current process is in scope. Announces it at its first hit: threads that meet
+ * here announce it each, so that no hit comes before the announcement.
+ */
+static __always_inline int in_scope(__u64 ids, __u64 ip, __u32 site)
 {
-	__u8 one = 1;
+	__u32 pid = ids >> 32;
+	__u8 state = RUNNING;
+	__u8 *known;
 
-	if (config.only_pid)
-		return pid == config.only_pid;
-	if (bpf_map_lookup_elem(&targets, &pid))
+	if (config.only_pid) {
+		if (pid != config.only_pid)
+			return 0;
+		if (active != ANNOUNCED && !emit_process_event(ids, KIND_PROCESS, ip, site))
+			active = ANNOUNCED;
 		return 1;
-	if (!config.every_process)
+	}
+	known = bpf_map_lookup_elem(&targets, &pid);
+	if (known && *known == ANNOUNCED)
+		return 1;
+	if (!known && !config.every_process)
 		return 0;
-	bpf_map_update_elem(&targets, &pid, &one, BPF_ANY);
+	if (!emit_process_event(ids, KIND_PROCESS, ip, site))
+		state = ANNOUNCED;
+	bpf_map_update_elem(&targets, &pid, &state, BPF_ANY);
 	return 1;
 }
 
-/* Gives the site when a hit of it is to be recorded. */
-static __always_inline struct site_config *wanted_site(struct counters *c, __u64 ids, __u32 id)
+/* Whether a hit is to be recorded. */
+static __always_inline int is_wanted(struct counters *c, __u64 ids, __u64 ip, __u32 site)
 {
 	if (!active)
 		return 0;
-	if (!in_scope(ids >> 32)) {
-		__sync_fetch_and_add(&c->foreign, 1);
-		return 0;
-	}
-	return bpf_map_lookup_elem(&sites, &id);
+	if (in_scope(ids, ip, site))
+		return 1;
+	__sync_fetch_and_add(&c->foreign, 1);
+	return 0;
 }
 
 /*
- * For sites that read nothing more. The record is filled where it will be read, and the
- * reads of user memory share one word of stack: a function with 64 bytes of stack or more
- * gets a private one from the kernel (6.13 and newer), and every read to a place off the
- * task's stack costs 20 ns more.
+ * A program with 64 bytes of stack or more gets a private stack from the kernel (6.13 and newer),
+ * and a read of user memory to a place off the task's stack costs 20 ns more. A program with a
+ * tail call gets none, also when the verifier sees that the call is never made.
  */
-SEC("uprobe.multi")
+#define KEEP_TASK_STACK()                         \
+	do {                                      \
+		if (config.never)                 \
+			asm volatile("call 12");  \
+	} while (0)
+
+/*
+ * For sites that read nothing more. What may wait for a page comes before the record is
+ * reserved: those behind it in the ring wait for it too.
+ */
+SEC("uprobe.multi.s")
 int hit(struct pt_regs *regs)
 {
-	__u32 id = bpf_get_attach_cookie(regs);
+	__u64 cookie = bpf_get_attach_cookie(regs);
+	__u32 site = cookie & COOKIE_SITE;
 	struct counters *c = counters_of_cpu();
 	__u64 ids = current_ids();
-	struct site_config *site;
 	struct header *h;
+	struct look look;
 
-	if (!c)
+	KEEP_TASK_STACK();
+	if (!c || !is_wanted(c, ids, regs->ip, site))
 		return 0;
-	site = wanted_site(c, ids, id);
-	if (!site)
-		return 0;
+	look_at_target(&look, regs, cookie);
 	h = bpf_ringbuf_reserve(&ring, sizeof(*h), 0);
 	if (!h) {
 		__sync_fetch_and_add(&c->lost, 1);
 		return 0;
 	}
 	fill_header(h, c, ids, KIND_HIT);
-	h->site = id;
-	read_target(h, regs, site);
+	fill_hit(h, &look, site);
 	bpf_ringbuf_submit(h, wake_flags(__sync_fetch_and_add(&c->produced, 1)));
 	return 0;
 }
 
-/*
- * For sites with a fetch program. Sleepable: a string constant that the target has not looked at
- * yet is not in memory yet.
- */
+/* For sites with a fetch program. */
 SEC("uprobe.multi.s")
 int hit_fetch(struct pt_regs *regs)
 {
-	__u32 id = bpf_get_attach_cookie(regs);
+	__u64 cookie = bpf_get_attach_cookie(regs);
+	__u32 id = cookie & COOKIE_SITE;
 	struct counters *c = counters_of_cpu();
 	__u64 ids = current_ids();
 	struct site_config *site;
+	struct look look;
 	struct scratch *s;
-	__u64 flags, g;
+	__u64 flags;
 	__u32 used;
 
-	if (!c)
+	if (!c || !is_wanted(c, ids, regs->ip, id))
 		return 0;
-	site = wanted_site(c, ids, id);
+	site = bpf_map_lookup_elem(&sites, &id);
 	if (!site)
 		return 0;
 	s = claim_scratch();
@@ -275,9 +347,9 @@ int hit_fetch(struct pt_regs *regs)
 		return 0;
 	}
 	fill_header(&s->header, c, ids, KIND_HIT);
-	s->header.site = id;
-	g = read_target(&s->header, regs, site);
-	fetch_start(s, regs, site, g);
+	look_at_target(&look, regs, cookie);
+	fill_hit(&s->header, &look, id);
+	fetch_start(s, regs, site, look.g);
 	fetch_run(s, config.bounded_loop);
 	used = s->used;
 	if (used > MAX_PAYLOAD)
@@ -293,30 +365,20 @@ int hit_fetch(struct pt_regs *regs)
 	return 0;
 }
 
-static __always_inline void emit_process_event(__u64 ids, __u8 kind)
-{
-	struct counters *c = counters_of_cpu();
-	struct header *h;
-
-	if (!c)
-		return;
-	h = bpf_ringbuf_reserve(&ring, sizeof(*h), 0);
-	if (!h) {
-		__sync_fetch_and_add(&c->lost, 1);
-		return;
-	}
-	fill_header(h, c, ids, kind);
-	bpf_ringbuf_submit(h, wake_flags(__sync_fetch_and_add(&c->produced, 1)));
-}
-
 SEC("raw_tp/sched_process_exec")
 int process_exec(struct bpf_raw_tracepoint_args *ctx)
 {
 	__u64 ids = current_ids();
 	__u32 pid = ids >> 32;
+	__u8 *known = bpf_map_lookup_elem(&targets, &pid);
 
-	if (bpf_map_lookup_elem(&targets, &pid))
-		emit_process_event(ids, KIND_EXEC);
+	if (!known)
+		return 0;
+	emit_process_event(ids, KIND_EXEC, 0, 0);
+	/* The new image lies elsewhere. No other thread is left to race with. */
+	*known = RUNNING;
+	if (config.only_pid && active == ANNOUNCED)
+		active = RUNNING;
 	return 0;
 }
 
@@ -334,6 +396,6 @@ int process_exit(struct bpf_raw_tracepoint_args *ctx)
 	if (BPF_CORE_READ(task, signal, live.counter) > 0)
 		return 0;
 	if (!bpf_map_delete_elem(&targets, &pid))
-		emit_process_event(ids, KIND_PROCESS_EXIT);
+		emit_process_event(ids, KIND_PROCESS_EXIT, 0, 0);
 	return 0;
 }

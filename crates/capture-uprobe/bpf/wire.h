@@ -17,6 +17,7 @@ enum record_kind {
 	KIND_HIT = 1,
 	KIND_EXEC = 2,
 	KIND_PROCESS_EXIT = 3,
+	KIND_PROCESS = 4,
 };
 
 enum record_flags {
@@ -43,14 +44,13 @@ struct header {
 	__u16 payload_len;
 };
 
-enum site_kind {
-	SITE_ENTRY = 0,
-};
-
-enum g_source {
-	G_R14 = 0,
-	G_TLS = 1,
-};
+/*
+ * A site's cookie (attach.rs makes it): what every hit has to know, so that those without a
+ * fetch program look nothing up. Bits 0-23 the site's index, 32-63 its sp_delta.
+ */
+#define COOKIE_SITE 0xffffff
+#define COOKIE_CALLER (1u << 24)
+#define COOKIE_G_TLS (1u << 25)
 
 struct site_config {
 	__u8 kind;
@@ -111,7 +111,8 @@ struct config {
 	__u8 bounded_loop;
 	/* Fetch programs may wait for pages that are not resident. */
 	__u8 may_fault;
-	__u8 zero;
+	/* Is 0. */
+	__u8 never;
 	/* The one process in scope, 0 when it is not exactly one. */
 	__u32 only_pid;
 	__u32 zero32;

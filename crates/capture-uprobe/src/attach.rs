@@ -6,7 +6,7 @@ use libbpf_rs::{Link, ProgramMut, UprobeMultiOpts, UprobeOpts};
 use probe::{Plan, Site};
 use std::collections::BTreeSet;
 use std::path::Path;
-use wire::SiteKind;
+use wire::{GSource, SiteKind};
 
 /// Sites that may turn out unprobeable before the cause must be another.
 const MAX_BAD_SITES: usize = 32;
@@ -35,6 +35,25 @@ pub(crate) struct Target<'a> {
     /// Filter by process, -1 for none.
     pub(crate) pid: i32,
     pub(crate) multi: bool,
+    /// Read the return address at entries.
+    pub(crate) callers: bool,
+}
+
+/// Sites a cookie can tell apart.
+pub(crate) const MAX_SITES: usize = 1 << 24;
+
+/// What a hit has to know of its site; `COOKIE_*` in `bpf/wire.h` mirror it.
+fn cookie(id: u32, site: &Site, callers: bool) -> u64 {
+    const CALLER: u32 = 1 << 24;
+    const G_TLS: u32 = 1 << 25;
+    let mut low = id;
+    if callers && site.kind == SiteKind::Entry {
+        low |= CALLER;
+    }
+    if site.g_source == GSource::Tls {
+        low |= G_TLS;
+    }
+    u64::from(site.sp_delta.cast_unsigned()) << 32 | u64::from(low)
 }
 
 /// Links by when they have to go.
@@ -153,14 +172,15 @@ fn attach(target: &Target<'_>, plan: &Plan, ids: &[u32]) -> libbpf_rs::Result<Li
     if target.multi {
         let opts = UprobeMultiOpts {
             offsets: sites().map(|(_, site)| offset(site)).collect(),
-            cookies: sites().map(|(id, _)| u64::from(id)).collect(),
+            cookies: sites().map(|(id, site)| cookie(id, site, target.callers)).collect(),
             ..UprobeMultiOpts::default()
         };
         return program.attach_uprobe_multi_with_opts(target.pid, target.path, "", opts);
     }
     let (id, site) =
         sites().next().ok_or_else(|| libbpf_rs::Error::from_raw_os_error(libc::EINVAL))?;
-    let opts = UprobeOpts { cookie: u64::from(id), ..UprobeOpts::default() };
+    let cookie = cookie(id, site, target.callers);
+    let opts = UprobeOpts { cookie, ..UprobeOpts::default() };
     program.attach_uprobe_with_opts(target.pid, target.path, offset(site), opts)
 }
 

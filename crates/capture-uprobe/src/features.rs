@@ -122,7 +122,7 @@ fn load() -> Result<Object, String> {
         scope: Scope::Pids(Vec::new()),
         ring_bytes: 4096,
     };
-    object::load(&request, Options::default(), true).map_err(|error| match error {
+    object::load(&request, Options::default(), true, true).map_err(|error| match error {
         Error::Failed { what, source } => format!("failed to {what}: {source}"),
         other => other.to_string(),
     })
@@ -131,7 +131,7 @@ fn load() -> Result<Object, String> {
 /// A kernel that knows multi links finds that `/` is no regular file (EBADF); another one
 /// does not get that far.
 fn try_multi(object: &Object) -> Outcome {
-    let program = object::find_program(object, "hit").map_err(|e| e.to_string())?;
+    let program = object::find_program(object, object::PLAIN).map_err(|e| e.to_string())?;
     let opts = UprobeMultiOpts { offsets: vec![0], cookies: vec![0], ..UprobeMultiOpts::default() };
     match program.attach_uprobe_multi_with_opts(-1, "/", "", opts) {
         Ok(_) => Ok(()),

@@ -1,9 +1,9 @@
 //! An installed plan: attach, read, count, detach.
 
-use crate::attach::{self, Links, MAX_PERF_SITES, SkippedSite, Target};
+use crate::attach::{self, Links, MAX_PERF_SITES, MAX_SITES, SkippedSite, Target};
 use crate::error::{from_io, from_libbpf};
 use crate::kernel::KernelVersion;
-use crate::object::{self, find_map, find_program};
+use crate::object::{self, FETCHING, PLAIN, find_map, find_program};
 use crate::options::Options;
 use crate::ring::Ring;
 use capture::{Capture, Counters, Error, Request, Scope};
@@ -27,6 +27,8 @@ pub struct UprobeCapture {
     links: Links,
     process_events: Vec<Link>,
     object: Object,
+    /// The program for sites with a fetch program is loaded.
+    fetching: bool,
     ring: Ring,
     epoll: OwnedFd,
     /// The last poll ended at its budget: more is waiting.
@@ -48,9 +50,11 @@ impl UprobeCapture {
     pub fn install(request: &Request<'_>, options: Options) -> Result<Self, Error> {
         let kernel = KernelVersion::running();
         check_kernel(kernel, options)?;
+        check_size(request.plan.sites.len())?;
         let multi = kernel >= KernelVersion::UPROBE_MULTI && !options.perf_link;
         let notes = if multi { Vec::new() } else { vec![perf_note(request.plan.sites.len())?] };
-        let object = object::load(request, options, multi)?;
+        let fetching = request.plan.sites.iter().any(|site| site.program.len > 0);
+        let object = object::load(request, options, multi, fetching)?;
         let ring_map = find_map(&object, "ring")?;
         let ring = Ring::new(ring_map.as_fd(), ring_map.max_entries())
             .map_err(|e| from_io("map the BPF ring buffer", e))?;
@@ -58,11 +62,12 @@ impl UprobeCapture {
         let process_events = attach_process_events(&object)?;
         let path = with_directory(&request.path);
         let target = Target {
-            plain: &find_program(&object, "hit")?,
-            fetching: &find_program(&object, "hit_fetch")?,
+            plain: &find_program(&object, PLAIN)?,
+            fetching: &find_program(&object, if fetching { FETCHING } else { PLAIN })?,
             path: &path,
             pid: pid_filter(&request.scope, kernel, multi),
             multi,
+            callers: !options.without_callers,
         };
         let (links, skipped) = attach::attach_plan(&target, request.plan)?;
         set_active(&object)?;
@@ -70,6 +75,7 @@ impl UprobeCapture {
             links,
             process_events,
             object,
+            fetching,
             ring,
             epoll,
             more_waiting: false,
@@ -140,7 +146,7 @@ impl Capture for UprobeCapture {
             counters.lost += word(8);
             counters.foreign += word(16);
         }
-        for program in ["hit", "hit_fetch"] {
+        for program in [PLAIN, FETCHING].iter().take(1 + usize::from(self.fetching)) {
             counters.lost += recursion_misses(&self.object, program)?;
         }
         Ok(counters)
@@ -167,6 +173,17 @@ fn check_kernel(kernel: KernelVersion, options: Options) -> Result<(), Error> {
         return unsupported(format!("{} or newer", KernelVersion::OLDEST), have);
     }
     Ok(())
+}
+
+fn check_size(sites: usize) -> Result<(), Error> {
+    if sites <= MAX_SITES {
+        return Ok(());
+    }
+    Err(Error::Unsupported {
+        feature: "a plan of this size",
+        needs: format!("at most {MAX_SITES} sites"),
+        have: format!("{sites}: trace fewer functions"),
+    })
 }
 
 /// Refuses what would take hours, and says what the rest costs.

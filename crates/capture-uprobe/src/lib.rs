@@ -10,6 +10,7 @@
 //! Not offered: return probes of the kernel, which break programs that move their stacks.
 
 mod attach;
+mod calibrate;
 mod error;
 mod features;
 mod foreign;
@@ -20,6 +21,7 @@ mod options;
 mod ring;
 
 pub use attach::SkippedSite;
+pub use calibrate::{SiteCost, calibrate};
 pub use features::{Features, Outcome, probe_features};
 pub use foreign::{ForeignUprobe, foreign_uprobes};
 pub use install::UprobeCapture;

@@ -15,6 +15,11 @@ use std::sync::{Mutex, Once, PoisonError};
 /// Compiled by the build script from `bpf/gospect.bpf.c`.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/gospect.bpf.o"));
 
+/// The program for sites without a fetch program.
+pub(crate) const PLAIN: &str = "hit";
+/// The program for sites with one.
+pub(crate) const FETCHING: &str = "hit_fetch";
+
 /// Inode of the initial pid namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
 const INITIAL_PIDNS: u64 = 0xEFFF_FFFC;
 
@@ -100,13 +105,22 @@ pub(crate) fn ring_size(wanted: usize) -> u32 {
     u32::try_from(wanted.next_power_of_two()).unwrap_or(1 << 30)
 }
 
-/// Loads the programs for `request` and fills their maps.
-pub(crate) fn load(request: &Request<'_>, options: Options, multi: bool) -> Result<Object, Error> {
+/// Loads the programs for `request` and fills their maps. Without `fetching` the larger one is
+/// left out, which takes the verifier most of its time.
+pub(crate) fn load(
+    request: &Request<'_>,
+    options: Options,
+    multi: bool,
+    fetching: bool,
+) -> Result<Object, Error> {
     quiet_libbpf();
     let mut open = ObjectBuilder::default()
         .open_memory(OBJECT)
         .map_err(|e| from_libbpf("open the BPF object", &e))?;
     configure(&mut open, request, options, multi)?;
+    for mut program in open.progs_mut().filter(|p| p.name() == FETCHING) {
+        program.set_autoload(fetching);
+    }
     let object = open.load().map_err(|e| from_libbpf("load the BPF programs", &e))?;
     fill(&object, request)?;
     Ok(object)

@@ -9,4 +9,7 @@ pub struct Options {
     pub perf_link: bool,
     /// Interpret fetch programs in a bounded loop instead of `bpf_loop`.
     pub bounded_loop: bool,
+    /// Do not read where calls come from: every entry record has `caller` 0, and a hit costs
+    /// the target a tenth less.
+    pub without_callers: bool,
 }

@@ -7,7 +7,7 @@ use capture_uprobe::Options;
 use probe::interpret::{Registers, interpret};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileExt as _;
-use support::{drain, exclusive, install, plan, run, sled_address};
+use support::{drain_hits, exclusive, install, plan, run, sled_address};
 use wire::{FieldStatus, Fields, MAX_PROGRAM_OPS, Op, OpCode, Record};
 
 /// Numbers that are the same on every run.
@@ -116,7 +116,7 @@ fn compare(options: Options, seed: u64, programs: usize) -> [usize; 4] {
     let plan = plan(&addresses, &programs);
     let mut capture = install(&plan, 64 << 20, options);
     run(&registers);
-    let records = drain(&mut capture);
+    let records = drain_hits(&mut capture);
     assert_eq!(records.len(), programs.len());
 
     let own = std::fs::File::open("/proc/self/mem").unwrap();
@@ -186,7 +186,7 @@ fn a_constant_nobody_has_looked_at_yet_is_read() {
         let options = Options { perf_link, ..Options::default() };
         let mut capture = install(&plan(&[sled_address(0)], &[ops]), 4096, options);
         run(&registers);
-        let records = drain(&mut capture);
+        let records = drain_hits(&mut capture);
         let record = Record::parse(&records[0]).unwrap();
         let field = Fields::new(record.payload).next().unwrap();
         assert_eq!((field.status, field.data), (FieldStatus::Ok, &b"never seen before"[..]));

@@ -74,9 +74,12 @@ fn one_process_only() {
         let pid = a.pid();
         b.finish();
         a.finish();
-        assert_eq!(story(&mut capture), [(pid, "Hit 30, ProcessExit 1".to_owned())].into());
+        assert_eq!(
+            story(&mut capture),
+            [(pid, "Process 1, Hit 30, ProcessExit 1".to_owned())].into()
+        );
         let counters = capture.counters().unwrap();
-        assert_eq!((counters.produced, counters.lost), (31, 0));
+        assert_eq!((counters.produced, counters.lost), (32, 0));
     }
 }
 
@@ -87,8 +90,8 @@ fn some_processes_and_the_rest_counted_as_foreign() {
     children.into_iter().for_each(Waiting::finish);
     let story = story(&mut capture);
     assert_eq!(story.len(), 2);
-    assert_eq!(story[&pids[0]], "Hit 30, ProcessExit 1");
-    assert_eq!(story[&pids[1]], "Hit 40, ProcessExit 1");
+    assert_eq!(story[&pids[0]], "Process 1, Hit 30, ProcessExit 1");
+    assert_eq!(story[&pids[1]], "Process 1, Hit 40, ProcessExit 1");
     assert_eq!(capture.counters().unwrap().foreign, 50);
 }
 
@@ -103,8 +106,8 @@ fn every_process_also_later_ones() {
     [early, late, idle].into_iter().for_each(Waiting::finish);
     let story = story(&mut capture);
     assert_eq!(story.len(), 2, "{story:?}");
-    assert_eq!(story[&pids[0]], "Hit 3, ProcessExit 1");
-    assert_eq!(story[&pids[1]], "Hit 4, ProcessExit 1");
+    assert_eq!(story[&pids[0]], "Process 1, Hit 3, ProcessExit 1");
+    assert_eq!(story[&pids[1]], "Process 1, Hit 4, ProcessExit 1");
 }
 
 fn execve_is_told_between_the_hits() {
@@ -112,7 +115,7 @@ fn execve_is_told_between_the_hits() {
     let pid = child.pid();
     let mut capture = install(Scope::Pids(vec![pid]), Options::default());
     child.finish();
-    let expected = "Hit 10, Exec 1, Hit 5, ProcessExit 1".to_owned();
+    let expected = "Process 1, Hit 10, Exec 1, Process 1, Hit 5, ProcessExit 1".to_owned();
     assert_eq!(story(&mut capture), [(pid, expected)].into());
 }
 
@@ -122,7 +125,7 @@ fn a_process_outlives_its_leader() {
     let mut capture = install(Scope::Pids(vec![pid]), Options::default());
     child.finish();
     // All hits come after the leader's end, none after the process's.
-    assert_eq!(story(&mut capture), [(pid, "Hit 20, ProcessExit 1".to_owned())].into());
+    assert_eq!(story(&mut capture), [(pid, "Process 1, Hit 20, ProcessExit 1".to_owned())].into());
 }
 
 fn a_started_program_is_seen_from_its_first_instruction() {
@@ -142,7 +145,7 @@ fn a_started_program_is_seen_from_its_first_instruction() {
         let mut capture = UprobeCapture::install(&request, options).unwrap();
         held.release().unwrap();
         assert!(held.wait().unwrap().success());
-        let expected = "Exec 1, Hit 25, ProcessExit 1".to_owned();
+        let expected = "Exec 1, Process 1, Hit 25, ProcessExit 1".to_owned();
         assert_eq!(story(&mut capture), [(held.pid(), expected)].into());
         std::fs::remove_file(&program).unwrap();
     }

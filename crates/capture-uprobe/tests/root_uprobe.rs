@@ -3,17 +3,19 @@
 mod support;
 
 use capture::{Capture as _, Error, Request, Scope};
-use capture_uprobe::{KernelVersion, Options, UprobeCapture, foreign_uprobes, probe_features};
+use capture_uprobe::{
+    KernelVersion, Options, UprobeCapture, calibrate, foreign_uprobes, probe_features,
+};
 use std::time::{Duration, Instant};
 use support::{
-    FakeG, count, counted_address, drain, exclusive, file_offset, function, install, plan, run,
-    sled_address, unprobeable_address,
+    FakeG, count, counted_address, drain, drain_hits, exclusive, file_offset, function, install,
+    plan, run, sled_address, unprobeable_address,
 };
 use wire::{GSource, Record, RecordFlags, RecordKind};
 
 const ALL: [Options; 2] = [
-    Options { no_bpf: false, perf_link: false, bounded_loop: false },
-    Options { no_bpf: false, perf_link: true, bounded_loop: false },
+    Options { no_bpf: false, perf_link: false, bounded_loop: false, without_callers: false },
+    Options { no_bpf: false, perf_link: true, bounded_loop: false, without_callers: false },
 ];
 
 #[test]
@@ -26,7 +28,7 @@ fn a_hit_tells_goroutine_depth_and_caller() {
         let plan = plan(&[sled_address(3), sled_address(9)], &[]);
         let mut capture = install(&plan, 1 << 20, options);
         run(&registers);
-        let records = drain(&mut capture);
+        let records = drain_hits(&mut capture);
         let records: Vec<_> = records.iter().map(|r| Record::parse(r).unwrap()).collect();
         assert_eq!(records.len(), 2);
         for (site, record) in records.iter().enumerate() {
@@ -42,7 +44,63 @@ fn a_hit_tells_goroutine_depth_and_caller() {
         assert!(records[0].ts_ns < records[1].ts_ns);
         capture.detach().unwrap();
         run(&registers);
-        assert!(drain(&mut capture).is_empty());
+        assert!(drain_hits(&mut capture).is_empty());
+    }
+}
+
+#[test]
+fn callers_are_left_out_when_nobody_asks() {
+    let _sled = exclusive();
+    for perf_link in [false, true] {
+        let g = FakeG { stack_lo: 0, stack_hi: 1 << 47, goid: 77, m: 0 };
+        let mut registers = [0; 16];
+        registers[14] = &raw const g as u64;
+        let options = Options { perf_link, without_callers: true, ..Options::default() };
+        let mut capture = install(&plan(&[sled_address(0)], &[]), 4096, options);
+        run(&registers);
+        let records = drain_hits(&mut capture);
+        let record = Record::parse(&records[0]).unwrap();
+        assert_eq!((record.goid, record.caller, record.flags), (77, 0, RecordFlags(0)));
+        assert_ne!(record.depth, 0);
+    }
+}
+
+/// goid too far from stack.hi for one read, and at a distance no structure would have.
+#[test]
+fn any_distance_between_the_fields_of_g_will_do() {
+    let _sled = exclusive();
+    let mut g = [0u64; 64];
+    (g[1], g[2], g[32], g[33], g[60]) = (1 << 47, 2, 32, 33, 60);
+    let mut registers = [0; 16];
+    registers[14] = g.as_ptr() as u64;
+    for goid in [2u64, 32, 33, 60] {
+        let mut plan = plan(&[sled_address(0)], &[]);
+        plan.runtime.g_goid = goid as u32 * 8;
+        let mut capture = install(&plan, 4096, Options::default());
+        run(&registers);
+        let records = drain_hits(&mut capture);
+        let record = Record::parse(&records[0]).unwrap();
+        assert_eq!((record.goid, record.flags), (goid, RecordFlags(0)));
+        assert!(record.depth < 1 << 47 && record.depth > 0);
+    }
+    assert_eq!(g[0], 0);
+}
+
+#[test]
+fn a_process_is_announced_with_the_place_of_its_image() {
+    let _sled = exclusive();
+    for options in ALL {
+        let mut capture = install(&plan(&[sled_address(4), sled_address(7)], &[]), 4096, options);
+        run(&[0; 16]);
+        run(&[0; 16]);
+        let seen: Vec<_> = drain(&mut capture)
+            .iter()
+            .map(|bytes| Record::parse(bytes).unwrap())
+            .map(|r| (r.kind, r.site, if r.kind == RecordKind::Process { r.caller } else { 0 }))
+            .collect();
+        let hit = |site| (RecordKind::Hit, site, 0);
+        let announced = (RecordKind::Process, 0, sled_address(4));
+        assert_eq!(seen, [announced, hit(0), hit(1), hit(0), hit(1)]);
     }
 }
 
@@ -59,7 +117,7 @@ fn a_system_stack_is_named_with_the_goroutine_it_works_for() {
     run(&registers);
     registers[14] = 8;
     run(&registers);
-    let records = drain(&mut capture);
+    let records = drain_hits(&mut capture);
     let seen: Vec<_> = records
         .iter()
         .map(|r| Record::parse(r).unwrap())
@@ -80,10 +138,13 @@ fn nothing_is_lost_uncounted_in_a_ring_that_is_too_small() {
         for thread in threads {
             thread.join().unwrap();
         }
-        let delivered = drain(&mut capture).len() as u64;
+        let records = drain(&mut capture);
         let counters = capture.counters().unwrap();
-        assert_eq!(delivered, counters.produced);
-        assert_eq!(counters.produced + counters.lost, 2 * HITS);
+        assert_eq!(records.len() as u64, counters.produced);
+        let kinds = records.iter().map(|bytes| Record::parse(bytes).unwrap().kind);
+        let announced = kinds.filter(|&kind| kind == RecordKind::Process).count() as u64;
+        assert!((1..=2).contains(&announced), "{announced}");
+        assert_eq!(counters.produced + counters.lost, 2 * HITS + announced);
         assert!(counters.lost > 0, "the ring was large enough");
     }
 }
@@ -184,7 +245,7 @@ fn a_function_with_an_unprobeable_site_is_left_out_whole() {
         run(&[0; 16]);
         count(1, 0);
         let sites: Vec<_> =
-            drain(&mut capture).iter().map(|r| Record::parse(r).unwrap().site).collect();
+            drain_hits(&mut capture).iter().map(|r| Record::parse(r).unwrap().site).collect();
         assert_eq!(sites, (0..9).filter(|&site| site != 7).collect::<Vec<u32>>());
     }
 }
@@ -203,7 +264,16 @@ fn g_is_found_in_thread_local_storage() {
     plan.sites[0].g_source = GSource::Tls;
     let mut capture = install(&plan, 4096, Options::default());
     run(&[0; 16]);
-    let records = drain(&mut capture);
+    let records = drain_hits(&mut capture);
     let record = Record::parse(&records[0]).unwrap();
     assert_eq!((record.goid, record.flags, records.len()), (99, RecordFlags(0), 1));
+}
+
+#[test]
+fn the_cost_of_a_hit_is_measured_and_nothing_stays() {
+    let _sled = exclusive();
+    let cost = calibrate().unwrap_or_else(|e| panic!("{}", support::chain(&e)));
+    assert!((50..50_000).contains(&cost.emulated_ns), "{cost:?}");
+    assert!(cost.stepped_ns > cost.emulated_ns && cost.stepped_ns < 1_000_000, "{cost:?}");
+    assert_eq!(foreign_uprobes("/proc/self/exe".as_ref()), []);
 }

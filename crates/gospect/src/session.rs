@@ -102,7 +102,9 @@ impl Session {
 
     /// Reads what is there, waiting up to `timeout` for the first record.
     pub fn poll(&mut self, timeout: Duration, out: &mut dyn Write) -> anyhow::Result<usize> {
-        let Self { capture, pipeline, symbols, costs, recording, cost_ns, seen, exited, .. } = self;
+        let Self {
+            plan, capture, pipeline, symbols, costs, recording, cost_ns, seen, exited, ..
+        } = self;
         let mut result = Ok(());
         let polled = capture.poll(timeout, &mut |bytes| {
             if result.is_err() {
@@ -123,12 +125,13 @@ impl Session {
                             symbols.learn(record.pid);
                         }
                     }
+                    RecordKind::Process => symbols.place(plan, &record),
                     RecordKind::Exec | RecordKind::ProcessExit => {
                         exited.insert(record.pid);
                     }
                 }
                 pipeline.record(&record, symbols, out)?;
-                if record.kind != RecordKind::Hit {
+                if matches!(record.kind, RecordKind::Exec | RecordKind::ProcessExit) {
                     symbols.forget(record.pid);
                 }
                 Ok(())

@@ -2,10 +2,12 @@
 
 use address::{Avma, Bias, Svma};
 use binary::Executable;
+use probe::Plan;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use timeline::{Location, Symbolizer};
+use wire::Record;
 
 /// Locations kept at the most; call sites are few, a hostile target's are not.
 const MAX_CACHED: usize = 1 << 16;
@@ -42,6 +44,15 @@ impl Symbols {
     /// Looks the bias of `pid` up now, while its mappings can be read.
     pub fn learn(&self, pid: u32) {
         self.bias(pid);
+    }
+
+    /// Takes from an announcement ([`RecordKind::Process`](wire::RecordKind::Process)) where
+    /// the image lies: it is known also of a process that is gone before anyone can look.
+    pub fn place(&self, plan: &Plan, announced: &Record<'_>) {
+        if let Some((site, _)) = plan.function_of(announced.site) {
+            let bias = Bias(announced.caller.wrapping_sub(site.address.0));
+            self.biases.borrow_mut().insert(announced.pid, Some(bias));
+        }
     }
 
     fn bias(&self, pid: u32) -> Option<Bias> {

@@ -119,6 +119,8 @@ impl Timeline {
                 self.end_process(record.pid, End::Open, record.ts_ns, out);
                 out.push(Event::ProcessExit { pid: record.pid, ts_ns: record.ts_ns });
             }
+            // Says where the image lies: for those who name addresses.
+            RecordKind::Process => {}
         }
     }
 

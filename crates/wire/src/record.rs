@@ -18,6 +18,11 @@ pub enum RecordKind {
     Exec = 2,
     /// The process (its whole thread group) is gone; `site` is 0.
     ProcessExit = 3,
+    /// The process is about to have its first hit in this image; comes before it, perhaps
+    /// more than once, and again after an execve. `site` is the site that was hit and `caller`
+    /// the address of its instruction in the process (avma): together they give the bias,
+    /// also when the process is gone by now.
+    Process = 4,
 }
 
 /// Bits of [`Record::flags`].
@@ -46,7 +51,7 @@ impl RecordFlags {
 ///  8 goid  u64    goroutine; on a system stack the one the M runs for (m.curg), else 0
 /// 16 stack u64    0 on a goroutine's own stack; address of g0 or gsignal otherwise
 /// 24 depth u64    g.stack.hi - SP as at the function's first instruction, bytes
-/// 32 caller u64   return address of the function (avma), entry sites only
+/// 32 caller u64   return address of the function (avma), entry sites only; see Process
 /// 40 site  u32    index into Plan::sites
 /// 44 pid   u32    thread group id in the initial pid namespace
 /// 48 tid   u32
@@ -67,7 +72,7 @@ pub struct Record<'a> {
     pub stack: u64,
     /// Distance in bytes from the stack's upper end to SP at the function's first instruction.
     pub depth: u64,
-    /// Return address at an entry site (avma), else 0.
+    /// Return address at an entry site (avma), else 0; for `Process` where the site is.
     pub caller: u64,
     /// Index of the site in the plan.
     pub site: u32,
@@ -139,6 +144,7 @@ impl<'a> Record<'a> {
             1 => RecordKind::Hit,
             2 => RecordKind::Exec,
             3 => RecordKind::ProcessExit,
+            4 => RecordKind::Process,
             other => return Err(RecordError::Kind(other)),
         };
         Ok(Self {
@@ -209,6 +215,17 @@ mod tests {
         sample(b"payload!").write(&mut bytes);
         assert_eq!(bytes.len(), HEADER_SIZE + 8);
         assert_eq!(Record::parse(&bytes), Ok(sample(b"payload!")));
+    }
+
+    #[test]
+    fn every_kind_survives_the_wire() {
+        use RecordKind::*;
+        for kind in [Hit, Exec, ProcessExit, Process] {
+            let mut bytes = Vec::new();
+            let record = Record { kind, ..sample(b"") };
+            record.write(&mut bytes);
+            assert_eq!(Record::parse(&bytes), Ok(record));
+        }
     }
 
     #[test]

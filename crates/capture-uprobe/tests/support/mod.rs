@@ -8,7 +8,7 @@ use probe::{Plan, PlannedFunction, Program, RuntimeLayout, Site};
 use std::io::Read as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use wire::{GSource, Op, SiteKind};
+use wire::{GSource, Op, Record, RecordKind, SiteKind};
 
 /// Sites in the sled.
 pub const SLED: usize = 10_000;
@@ -217,5 +217,12 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 pub fn drain(capture: &mut UprobeCapture) -> Vec<Vec<u8>> {
     let mut records = Vec::new();
     while capture.poll(Duration::ZERO, &mut |bytes| records.push(bytes.to_vec())).unwrap() > 0 {}
+    records
+}
+
+/// All records that are there but those that announce a process.
+pub fn drain_hits(capture: &mut UprobeCapture) -> Vec<Vec<u8>> {
+    let mut records = drain(capture);
+    records.retain(|bytes| Record::parse(bytes).unwrap().kind != RecordKind::Process);
     records
 }
