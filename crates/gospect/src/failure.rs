@@ -56,6 +56,11 @@ pub fn nothing(message: impl Into<String>) -> anyhow::Error {
     Failure::Nothing(message.into()).into()
 }
 
+/// Whether `error` says that there is nothing to do.
+pub fn is_nothing(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(Failure::Nothing(_)))
+}
+
 /// Whether the chain of `error` holds a closed output pipe, which is no failure.
 fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {

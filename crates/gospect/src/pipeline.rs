@@ -4,6 +4,8 @@
 use crate::args::{Format, ShowArgs};
 use output::{Clock, Json, SymbolTable, Text, TextOptions};
 use probe::Plan;
+use probe::rule::Rule;
+use std::collections::HashSet;
 use std::io::{self, Write};
 use std::sync::Arc;
 use timeline::{Counters, Event, Filter, FilterOptions, Options, Stats, Symbolizer, Timeline};
@@ -47,11 +49,24 @@ impl ShowOptions {
         }
     }
 
+    /// The traced functions that `--drilldown` names: that function, else those of the pattern.
+    /// `None` when it is not given.
+    pub fn drilldown(&self, plan: &Plan) -> Option<HashSet<u32>> {
+        let name = self.drilldown.as_deref()?;
+        let traced = || plan.functions.iter().enumerate().filter(|(_, f)| f.traced);
+        let named: HashSet<u32> =
+            traced().filter(|(_, f)| f.name == name).map(|(index, _)| index as u32).collect();
+        if !named.is_empty() {
+            return Some(named);
+        }
+        // It may be a whole rule; as a pattern alone when its values make no sense.
+        let pattern = Rule::parse(name).ok().map(|rule| rule.pattern);
+        let matches = |name: &str| pattern.as_ref().is_some_and(|p| p.matches(name));
+        Some(traced().filter(|(_, f)| matches(&f.name)).map(|(index, _)| index as u32).collect())
+    }
+
     fn filter(&self, plan: &Plan) -> FilterOptions {
-        let drilldown = self.drilldown.as_ref().map(|name| {
-            let named = plan.functions.iter().enumerate().filter(|(_, f)| f.name == *name);
-            named.map(|(index, _)| index as u32).collect()
-        });
+        let drilldown = self.drilldown(plan);
         FilterOptions { drilldown, depth: self.depth, min_ns: self.min_ns, limit: self.limit }
     }
 }
@@ -69,6 +84,7 @@ pub struct Pipeline {
     filter: Option<Filter>,
     show: Show,
     names: Option<SymbolTable>,
+    plan_named: bool,
     format: Format,
     events: Vec<Event>,
     shown: Vec<Event>,
@@ -88,7 +104,8 @@ impl Pipeline {
                 Show::Text(Box::new(Text::new(Arc::clone(&plan), clock, text)))
             }
         };
-        let enters = filter.is_some() || !matches!(show, Show::Json(_));
+        // A recording names what open calls mention too.
+        let enters = filter.is_some() || options.keep_names || !matches!(show, Show::Json(_));
         let timeline = Timeline::new(Arc::clone(&plan), Options { enters, ..Options::default() });
         Self {
             plan,
@@ -96,6 +113,7 @@ impl Pipeline {
             filter,
             show,
             names: options.keep_names.then(SymbolTable::default),
+            plan_named: false,
             format: options.format,
             events: Vec::new(),
             shown: Vec::new(),
@@ -103,13 +121,15 @@ impl Pipeline {
         }
     }
 
-    /// Takes one record.
+    /// Takes one record. Time passes up to it first: a line that was held long enough goes out
+    /// whether or not records came in between, so that a replay writes what the capture wrote.
     pub fn record(
         &mut self,
         record: &Record<'_>,
         symbols: &dyn Symbolizer,
         out: &mut dyn Write,
     ) -> io::Result<()> {
+        self.tick(record.ts_ns, symbols, out)?;
         self.timeline.push(record, &mut self.events);
         self.pass_on(symbols, out)
     }
@@ -123,8 +143,8 @@ impl Pipeline {
     ) -> io::Result<()> {
         if let Some(filter) = &mut self.filter {
             filter.tick(now_ns, &mut self.shown);
+            self.pass_on(symbols, out)?;
         }
-        self.pass_on(symbols, out)?;
         match &mut self.show {
             Show::Text(text) => text.tick(now_ns, symbols, out),
             Show::Json(_) | Show::Stat(_) => Ok(()),
@@ -153,6 +173,7 @@ impl Pipeline {
         symbols: &dyn Symbolizer,
         out: &mut dyn Write,
     ) -> io::Result<()> {
+        self.tick(now_ns, symbols, out)?;
         self.timeline.finish(now_ns, &mut self.events);
         self.pass_on(symbols, out)?;
         match &mut self.show {
@@ -172,11 +193,14 @@ impl Pipeline {
         counters
     }
 
-    /// The names that the recorded file needs, if they were kept.
-    pub fn take_names(&mut self, symbols: &dyn Symbolizer) -> Option<SymbolTable> {
-        let mut names = self.names.take()?;
-        names.observe_plan(&self.plan, symbols);
-        Some(names)
+    /// The names that a recorded file needs, those not handed out before; `None` when there
+    /// are none or they are not kept.
+    pub fn new_names(&mut self, symbols: &dyn Symbolizer) -> Option<SymbolTable> {
+        let names = self.names.as_mut()?;
+        if !std::mem::replace(&mut self.plan_named, true) {
+            names.observe_plan(&self.plan, symbols);
+        }
+        Some(names.take_new()).filter(|names| !names.is_empty())
     }
 
     /// Counts bytes that were no record.

@@ -152,8 +152,15 @@ impl Session {
         Ok(self.pipeline.tick(now_ns, &self.symbols, out)?)
     }
 
+    /// Hands a recording's file what there is so far.
+    pub fn save(&mut self) -> anyhow::Result<()> {
+        let Some(recording) = &mut self.recording else { return Ok(()) };
+        recording.save(self.pipeline.new_names(&self.symbols).as_ref())
+    }
+
     /// From now on no new root opens.
     pub fn drain(&mut self) {
+        self.recording.iter_mut().for_each(Recording::drain);
         self.pipeline.drain();
     }
 
@@ -209,13 +216,14 @@ impl Session {
 
     /// Reports what is still open and writes what was held back.
     pub fn finish(&mut self, now_ns: u64, out: &mut dyn Write) -> anyhow::Result<()> {
+        self.recording.iter_mut().for_each(|recording| recording.end(now_ns));
         Ok(self.pipeline.finish(now_ns, &self.symbols, out)?)
     }
 
     /// Ends the recorded file with the names it needs.
     pub fn finish_recording(&mut self, summary: &output::Summary) -> anyhow::Result<()> {
         let Some(recording) = self.recording.take() else { return Ok(()) };
-        let names = self.pipeline.take_names(&self.symbols).unwrap_or_default();
+        let names = self.pipeline.new_names(&self.symbols).unwrap_or_default();
         recording.finish(&names, summary)
     }
 }

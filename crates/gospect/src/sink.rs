@@ -59,12 +59,25 @@ impl<W: Write> Write for WholeLines<W> {
 }
 
 /// A file that says its name when writing to it fails: a full disk is told from a full stdout.
+/// What it held before goes with the first thing written, so that a command that does
+/// nothing destroys nothing.
 struct Named {
     file: File,
     path: PathBuf,
+    emptied: bool,
 }
 
 impl Named {
+    fn empty(&mut self) -> std::io::Result<()> {
+        if !std::mem::replace(&mut self.emptied, true) {
+            // Pipes and devices hold nothing and can not be cut.
+            let regular = self.file.metadata().is_ok_and(|meta| meta.is_file());
+            let result = if regular { self.file.set_len(0) } else { Ok(()) };
+            self.name(result)?;
+        }
+        Ok(())
+    }
+
     fn name<T>(&self, result: std::io::Result<T>) -> std::io::Result<T> {
         result.map_err(|error| {
             let text = format!("failed to write to {}: {error}", self.path.display());
@@ -75,11 +88,13 @@ impl Named {
 
 impl Write for Named {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.empty()?;
         let result = self.file.write(bytes);
         self.name(result)
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
+        self.empty()?;
         let result = self.file.flush();
         self.name(result)
     }
@@ -99,9 +114,11 @@ pub fn open_shared(path: Option<&Path>) -> anyhow::Result<Box<dyn Write>> {
 pub fn open(path: Option<&Path>) -> anyhow::Result<Box<dyn Write>> {
     Ok(match path {
         Some(path) => {
-            let file = File::create(path)
-                .with_context(|| format!("failed to open the output file {}", path.display()))?;
-            let named = Named { file, path: path.to_owned() };
+            let file =
+                File::options().write(true).create(true).truncate(false).open(path).with_context(
+                    || format!("failed to open the output file {}", path.display()),
+                )?;
+            let named = Named { file, path: path.to_owned(), emptied: false };
             Box::new(BufWriter::with_capacity(1 << 16, named))
         }
         None => Box::new(BufWriter::with_capacity(1 << 16, std::io::stdout())),

@@ -28,6 +28,29 @@ pub struct SymbolTable {
 type ByPid<T> = BTreeMap<u32, BTreeMap<u64, T>>;
 
 impl SymbolTable {
+    /// Whether it holds no name.
+    pub fn is_empty(&self) -> bool {
+        self.code.is_empty() && self.image.is_empty() && self.types.is_empty()
+    }
+
+    /// Hands out what was resolved since the last time, for a file that is written piece by
+    /// piece; nothing is asked for twice.
+    pub fn take_new(&mut self) -> Self {
+        let asked = std::mem::take(&mut self.asked);
+        std::mem::replace(self, Self { asked, ..Self::default() })
+    }
+
+    /// Adds the names of another piece.
+    pub fn merge(&mut self, piece: Self) {
+        for (pid, places) in piece.code {
+            self.code.entry(pid).or_default().extend(places);
+        }
+        for (pid, types) in piece.types {
+            self.types.entry(pid).or_default().extend(types);
+        }
+        self.image.extend(piece.image);
+    }
+
     /// Resolves the return places of `plan`.
     pub fn observe_plan(&mut self, plan: &Plan, symbols: &dyn Symbolizer) {
         for site in plan.sites.iter().take(MAX_NAMES) {
@@ -40,7 +63,7 @@ impl SymbolTable {
     /// Resolves the addresses `event` mentions, while the process can still be asked.
     pub fn observe(&mut self, event: &Event, symbols: &dyn Symbolizer) {
         match event {
-            Event::Leave(call) => self.observe_call(call, symbols),
+            Event::Enter(call) | Event::Leave(call) => self.observe_call(call, symbols),
             Event::Panic(panic) => self.observe_type(panic.pid, panic.type_word, symbols),
             _ => {}
         }

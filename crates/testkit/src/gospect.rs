@@ -59,10 +59,16 @@ impl Gospect {
     /// # Panics
     /// When it cannot be started.
     pub fn start<S: AsRef<OsStr>>(&self, args: &[S]) -> Running {
+        Running::spawn(self.command(args))
+    }
+
+    /// The command that [`Gospect::start`] starts, for tests that change its surroundings.
+    #[must_use]
+    pub fn command<S: AsRef<OsStr>>(&self, args: &[S]) -> Command {
         let mut command = Command::new(&self.path);
         // Colours and terminal width must not depend on where tests run.
         command.args(args).env("NO_COLOR", "1").env_remove("COLUMNS");
-        Running::spawn(command)
+        command
     }
 
     /// Waits for the end of a started one.

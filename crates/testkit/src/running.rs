@@ -143,18 +143,21 @@ impl Running {
     /// # Panics
     /// When there is no such signal name or the child is gone.
     pub fn signal(&self, name: &str) {
-        use rustix::process::{Pid, Signal, kill_process};
-        let signal = match name {
-            "INT" => Signal::INT,
-            "TERM" => Signal::TERM,
-            "HUP" => Signal::HUP,
-            "KILL" => Signal::KILL,
-            "STOP" => Signal::STOP,
-            "CONT" => Signal::CONT,
-            other => panic!("no signal {other} here"),
-        };
+        use rustix::process::{Pid, kill_process};
         let pid = Pid::from_child(&self.child);
-        kill_process(pid, signal).unwrap_or_else(|error| panic!("SIG{name} to {pid:?}: {error}"));
+        kill_process(pid, signal_of(name))
+            .unwrap_or_else(|error| panic!("SIG{name} to {pid:?}: {error}"));
+    }
+
+    /// Sends a signal to the process group that this child leads, as a terminal does.
+    ///
+    /// # Panics
+    /// When there is no such signal name, or the child leads no group.
+    pub fn signal_group(&self, name: &str) {
+        use rustix::process::{Pid, kill_process_group};
+        let pid = Pid::from_child(&self.child);
+        kill_process_group(pid, signal_of(name))
+            .unwrap_or_else(|error| panic!("SIG{name} to group {pid:?}: {error}"));
     }
 
     /// Whether it still runs.
@@ -204,6 +207,19 @@ impl Drop for Running {
                 let _ = reader.join();
             }
         }
+    }
+}
+
+fn signal_of(name: &str) -> rustix::process::Signal {
+    use rustix::process::Signal;
+    match name {
+        "INT" => Signal::INT,
+        "TERM" => Signal::TERM,
+        "HUP" => Signal::HUP,
+        "KILL" => Signal::KILL,
+        "STOP" => Signal::STOP,
+        "CONT" => Signal::CONT,
+        other => panic!("no signal {other} here"),
     }
 }
 

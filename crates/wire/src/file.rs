@@ -6,7 +6,7 @@
 //!   1 HEADER   JSON, FileHeader; first
 //!   2 PLAN     JSON
 //!   3 RECORDS  records, each prefixed by its length as u32
-//!   4 SYMBOLS  JSON: the names the records need
+//!   4 SYMBOLS  JSON: names the records need; anywhere, and as many as the writer likes
 //!   5 SUMMARY  JSON; last
 //! ```
 //! A chunk of another kind is skipped. A file without its end (the writer was killed) is
@@ -99,6 +99,13 @@ impl<W: Write> FileWriter<W> {
         if self.batch.len() >= BATCH { self.flush() } else { Ok(()) }
     }
 
+    /// Adds names that records need; they may come before or after those records. `symbols`
+    /// is JSON.
+    pub fn symbols(&mut self, symbols: &[u8]) -> Result<(), FileError> {
+        self.flush()?;
+        self.chunk(SYMBOLS, symbols)
+    }
+
     /// Hands everything so far to the file: what a reader finds if the writer is killed.
     pub fn flush(&mut self) -> Result<(), FileError> {
         if !self.batch.is_empty() {
@@ -110,10 +117,9 @@ impl<W: Write> FileWriter<W> {
         Ok(self.out.flush()?)
     }
 
-    /// Ends the file; `symbols` and `summary` are JSON.
+    /// Ends the file; `symbols` (those not added before) and `summary` are JSON.
     pub fn finish(mut self, symbols: &[u8], summary: &[u8]) -> Result<W, FileError> {
-        self.flush()?;
-        self.chunk(SYMBOLS, symbols)?;
+        self.symbols(symbols)?;
         self.chunk(SUMMARY, summary)?;
         self.out.flush()?;
         Ok(self.out)
@@ -137,7 +143,7 @@ pub enum Chunk {
     Plan(Vec<u8>),
     /// A batch for [`records`].
     Records(Vec<u8>),
-    /// The names the records need, JSON.
+    /// Names the records need, JSON; a file may hold several of these.
     Symbols(Vec<u8>),
     /// The summary, JSON.
     Summary(Vec<u8>),

@@ -1,25 +1,30 @@
 //! `gospect report FILE`: any output from a recorded file, without the process.
 
 use crate::args::{Format, ReportArgs};
-use crate::failure::Outcome;
+use crate::failure::{Outcome, nothing};
 use crate::pipeline::{Pipeline, ShowOptions};
+use crate::recording::Ending;
 use crate::{clock, sink};
 use anyhow::Context as _;
 use output::{Clock, Summary, SymbolTable};
 use probe::Plan;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufReader, Write as _};
 use std::path::Path;
 use std::sync::Arc;
+use wire::RecordKind;
 use wire::file::{Chunk, FileReader, records};
 
 /// What a first pass over the file finds besides its records.
 struct Contents {
     plan: Plan,
     names: SymbolTable,
-    summary: Option<Summary>,
+    ending: Option<Ending>,
     clock: Clock,
     backend: String,
+    /// Processes that hit a site.
+    pids: BTreeSet<u32>,
     truncated: bool,
 }
 
@@ -30,26 +35,40 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<Outcome> {
     let color = sink::is_colored(args.show.color, args.show.output.as_deref());
     let mut out = sink::open(args.show.output.as_deref())?;
     let plan = Arc::new(contents.plan);
-    let options = ShowOptions::new(&args.show, color);
+    let mut options = ShowOptions::new(&args.show, color);
+    options.pids = contents.pids.len() > 1;
+    if options.drilldown(&plan).is_some_and(|roots| roots.is_empty()) {
+        return Err(nothing(format!(
+            "{}: no function that was traced matches {}",
+            args.file.display(),
+            options.drilldown.unwrap_or_default()
+        )));
+    }
     let mut pipeline = Pipeline::new(Arc::clone(&plan), contents.clock, &options);
-    let mut last_ns = 0;
+    let drained_after = contents.ending.as_ref().and_then(|ending| ending.drained_after);
+    let mut end_ns = contents.ending.as_ref().map_or(0, |ending| ending.end_ns);
+    let mut count = 0;
     let mut reader = FileReader::new(BufReader::new(File::open(&args.file)?))?;
+    // Only times pass here that the records tell, so that a file gives one output.
     while let Some(chunk) = reader.next_chunk()? {
         let Chunk::Records(batch) = chunk else { continue };
         for record in records(&batch) {
+            if drained_after == Some(count) {
+                pipeline.drain();
+            }
+            count += 1;
             let Ok(record) = record else {
                 pipeline.malformed();
                 continue;
             };
-            last_ns = record.ts_ns.max(last_ns);
+            end_ns = record.ts_ns.max(end_ns);
             pipeline.record(&record, &contents.names, &mut out)?;
-            // Only times pass here that the records tell, so that a file gives one output.
-            pipeline.tick(last_ns, &contents.names, &mut out)?;
         }
     }
-    pipeline.finish(last_ns, &contents.names, &mut out)?;
-    let mut summary = contents.summary.unwrap_or_else(|| Summary {
+    pipeline.finish(end_ns, &contents.names, &mut out)?;
+    let mut summary = contents.ending.map(|ending| ending.summary).unwrap_or_else(|| Summary {
         notes: vec!["the recording has no summary: its gospect did not end in order".to_owned()],
+        processes: contents.pids.len() as u64,
         ..Summary::of_plan(&contents.backend, &plan)
     });
     if contents.truncated {
@@ -68,6 +87,7 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<Outcome> {
     Ok(match summary {
         Summary { lost, .. } if lost > 0 && args.strict => Outcome::Grave,
         Summary { panics, .. } if panics > 0 => Outcome::Grave,
+        Summary { target_signal: Some(_), .. } => Outcome::Grave,
         Summary { entries: 0, .. } => Outcome::Nothing,
         _ => Outcome::Done,
     })
@@ -79,21 +99,30 @@ fn survey(path: &Path) -> anyhow::Result<Contents> {
     let header = reader.header().clone();
     let mut plan = None;
     let mut names = SymbolTable::default();
-    let mut summary = None;
+    let mut ending = None;
+    let mut pids = BTreeSet::new();
     while let Some(chunk) = reader.next_chunk()? {
         match chunk {
             Chunk::Plan(json) => {
                 plan = Some(serde_json::from_slice(&json).context("failed to read its plan")?);
             }
-            Chunk::Symbols(json) => names = serde_json::from_slice(&json)?,
-            Chunk::Summary(json) => summary = Some(serde_json::from_slice(&json)?),
-            Chunk::Records(_) => {}
+            Chunk::Symbols(json) => {
+                names.merge(serde_json::from_slice(&json).context("failed to read its names")?);
+            }
+            Chunk::Summary(json) => {
+                ending = Some(serde_json::from_slice(&json).context("failed to read its summary")?);
+            }
+            Chunk::Records(batch) => {
+                let hits = records(&batch).flatten().filter(|r| r.kind == RecordKind::Hit);
+                pids.extend(hits.map(|record| record.pid));
+            }
         }
     }
     Ok(Contents {
         plan: plan.context("it has no plan")?,
         names,
-        summary,
+        ending,
+        pids,
         clock: Clock { unix_offset_ns: header.unix_offset_ns, utc_offset_s: clock::utc_offset_s() },
         backend: header.backend,
         truncated: reader.truncated(),

@@ -32,6 +32,69 @@ pub fn temporary(kind: &str) -> PathBuf {
     std::env::temp_dir().join(format!("gospect-test-{}-{number}.{kind}", std::process::id()))
 }
 
+/// A directory of our own that everyone may read, removed in the end. What is copied into it
+/// shares no file with what other tests run.
+pub struct Directory(PathBuf);
+
+impl Directory {
+    /// A new one.
+    pub fn new() -> Self {
+        use std::os::unix::fs::PermissionsExt as _;
+        let path = temporary("dir");
+        std::fs::create_dir(&path).expect("a temporary directory");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("its mode");
+        Self(path)
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The path of `name` in it.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// A copy of `program` as `name`, of an inode of its own.
+    pub fn copy(&self, program: &Path, name: &str) -> PathBuf {
+        let path = self.file(name);
+        std::fs::copy(program, &path).expect("a copy");
+        path
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Waits until `is_so`.
+#[track_caller]
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = std::time::Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < LIMIT, "{what}: not within {LIMIT:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A path as text.
+pub fn path_text(path: &Path) -> &str {
+    path.to_str().expect("a path of ours")
+}
+
+/// The JSON objects of a file.
+#[track_caller]
+pub fn json_lines(file: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(file).expect("an output file");
+    let parsed = |line: &str| {
+        serde_json::from_str(line).unwrap_or_else(|error| panic!("{error} in {line:?}"))
+    };
+    text.lines().map(parsed).collect()
+}
+
 /// `-u NAME` for each name.
 pub fn functions<'a>(names: &[&'a str]) -> Vec<&'a str> {
     names.iter().flat_map(|name| ["-u", name]).collect()

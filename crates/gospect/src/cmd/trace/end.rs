@@ -3,6 +3,7 @@
 use super::engine::Running;
 use crate::args::TraceArgs;
 use crate::sink;
+use std::fmt;
 use std::time::{Duration, Instant};
 
 /// Share of one CPU at which the person is warned.
@@ -25,6 +26,19 @@ pub enum Reason {
     Overhead,
     /// The launched command, or every process attached to, is gone.
     TargetsGone,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Interrupted => "Ctrl-C",
+            Self::Terminated => "SIGTERM or SIGHUP",
+            Self::Duration => "--duration was over",
+            Self::Limit => "--limit was reached",
+            Self::Overhead => "--max-overhead was passed",
+            Self::TargetsGone => "nothing was left to trace",
+        })
+    }
 }
 
 impl Reason {

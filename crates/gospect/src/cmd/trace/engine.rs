@@ -2,10 +2,11 @@
 
 use super::end::{Ending, Reason};
 use super::install::{Installed, Installing, Planning};
+use super::progress::{Extent, Progress, choice};
 use super::summary::{Finished, summarize};
 use super::who::Who;
 use crate::args::{Format, TraceArgs};
-use crate::failure::{Outcome, usage};
+use crate::failure::{Outcome, is_nothing, nothing, usage};
 use crate::launch;
 use crate::pipeline::ShowOptions;
 use crate::recording::Recording;
@@ -17,6 +18,7 @@ use anyhow::Context as _;
 use capture::Scope;
 use capture_uprobe::Options;
 use output::Clock;
+use probe::planner::Planned;
 use probe::selection::Selection;
 use process::{FileIdentity, Held, Process};
 use std::io::Write;
@@ -37,7 +39,12 @@ pub struct Engine<'a> {
     clock: Clock,
     forced: Options,
     who: Who,
+    progress: Progress,
+    notes: Vec<String>,
 }
+
+/// An executable, the processes to attach to, and the plan for them.
+type PlannedTarget = (Target, Vec<u32>, Planned);
 
 /// A capture that runs.
 pub struct Running<'a> {
@@ -51,6 +58,7 @@ pub struct Running<'a> {
     pub(super) attached: Vec<Process>,
     pub(super) child: Option<Held>,
     pub(super) watched: Option<Watched<'a>>,
+    progress: Progress,
     /// Read before the first record is awaited, so that a burst of them finds a warm reader.
     last_look: Instant,
 }
@@ -89,21 +97,14 @@ impl<'a> Engine<'a> {
         show.keep_names = args.capture.record.is_some();
         let clock =
             Clock { unix_offset_ns: clock::unix_offset_ns(), utc_offset_s: clock::utc_offset_s() };
-        Ok(Self { args, selection, out, show, clock, forced, who })
+        let (progress, notes) = (Progress::new(args), Vec::new());
+        Ok(Self { args, selection, out, show, clock, forced, who, progress, notes })
     }
 
     /// Plans, installs, captures, removes and sums up.
     pub fn run(mut self) -> anyhow::Result<Outcome> {
         let planning = Planning::new(self.args, self.selection, &self.who);
-        let groups = self.targets()?;
-        let mut plans = Vec::new();
-        for (target, pids) in groups {
-            let planned = planning.plan(&target)?;
-            if let Some(reason) = explain::why_less(&target.executable, self.selection, &planned)? {
-                sink::say(reason);
-            }
-            plans.push((target, pids, planned));
-        }
+        let plans = self.plans(planning)?;
         if self.args.select.dry_run {
             for (_, _, planned) in &plans {
                 write!(self.out, "{}", probe::golden::PlanText(&planned.plan))?;
@@ -128,10 +129,11 @@ impl<'a> Engine<'a> {
             signals,
             started: Instant::now(),
             attach_time: Duration::ZERO,
-            notes: Vec::new(),
+            notes: std::mem::take(&mut self.notes),
             attached: Vec::new(),
             child,
             watched: None,
+            progress: Progress::new(self.args),
             last_look: Instant::now(),
         };
         for (target, pids, planned) in plans {
@@ -142,6 +144,7 @@ impl<'a> Engine<'a> {
                 (None, _) => Scope::Pids(pids),
             };
             let installed = self.installing().install(&target, planned, scope)?;
+            running.progress.done(choice(installed.session.backend(), self.args.capture.backend));
             running.add(installed, self.clock)?;
             if let Who::Exe(path) = &self.who {
                 running.watched = Some(Watched {
@@ -161,6 +164,54 @@ impl<'a> Engine<'a> {
         }
         running.release()?;
         running.run()
+    }
+
+    /// Plans every executable. Of several, those without anything to trace are left out.
+    fn plans(&mut self, planning: Planning<'a>) -> anyhow::Result<Vec<PlannedTarget>> {
+        let groups = self.targets()?;
+        self.progress.done("opened what is to be traced");
+        let several = groups.len() > 1;
+        let mut plans = Vec::new();
+        let mut left_out = Vec::new();
+        for (target, pids) in groups {
+            let planned = match planning.plan(&target) {
+                Ok(planned) => planned,
+                Err(error) if several && is_nothing(&error) => {
+                    left_out.push(error);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            self.progress.done(Extent(&planned));
+            self.check_drilldown(&target, &planned)?;
+            if let Some(reason) = explain::why_less(&target.executable, self.selection, &planned)? {
+                sink::say(reason);
+            }
+            plans.push((target, pids, planned));
+        }
+        if plans.is_empty()
+            && let Some(error) = left_out.pop()
+        {
+            return Err(error);
+        }
+        for error in left_out {
+            sink::say(format!("not traced: {error:#}"));
+            self.notes.push(format!("not traced: {error:#}"));
+        }
+        Ok(plans)
+    }
+
+    /// A drilldown to nothing would hide everything.
+    fn check_drilldown(&self, target: &Target, planned: &Planned) -> anyhow::Result<()> {
+        let Some(name) = &self.show.drilldown else { return Ok(()) };
+        if self.show.drilldown(&planned.plan).is_none_or(|roots| !roots.is_empty()) {
+            return Ok(());
+        }
+        let refused = planned.plan.refused.iter().find(|refusal| refusal.function == *name);
+        Err(nothing(match refused {
+            Some(refusal) => format!("{name} can not be traced: it {}", refusal.reason.0),
+            None => explain::unmatched(&target.executable, std::slice::from_ref(name))?,
+        }))
     }
 
     fn installing(&self) -> Installing<'_> {
@@ -231,6 +282,7 @@ impl Running<'_> {
         };
         child.release()?;
         let pid = child.pid();
+        self.progress.done(format_args!("started the command as process {pid}"));
         self.sessions.iter().for_each(|session| session.symbols().learn(pid));
         Ok(())
     }
@@ -252,6 +304,9 @@ impl Running<'_> {
             if self.last_look.elapsed() >= LOOK {
                 self.last_look = Instant::now();
                 self.follow_file()?;
+                for session in &mut self.sessions {
+                    session.save()?;
+                }
             }
         }
     }
@@ -261,8 +316,11 @@ impl Running<'_> {
         let now_ns = clock::monotonic_ns();
         let mut timeout = timeout;
         for session in &mut self.sessions {
-            session.poll(timeout, &mut self.out)?;
-            session.tick(now_ns, &mut self.out)?;
+            // More may be waiting behind what came, of an earlier time than now: then only the
+            // records say how far time has got.
+            if session.poll(timeout, &mut self.out)? == 0 {
+                session.tick(now_ns, &mut self.out)?;
+            }
             // Only the first session waits; the others have had the same time to gather.
             timeout = Duration::ZERO;
         }
@@ -304,12 +362,15 @@ impl Running<'_> {
 
     /// Takes the plan off and reports what is left.
     fn end(&mut self, reason: Reason) -> anyhow::Result<Finished> {
+        self.progress.done(format_args!("captured until {reason}"));
         if reason.drains() {
             self.drain()?;
+            self.progress.done("let open calls finish");
         }
         for session in &mut self.sessions {
             session.detach()?;
         }
+        self.progress.done("detached");
         for session in &mut self.sessions {
             session.poll_rest(&mut self.out)?;
         }
@@ -317,6 +378,7 @@ impl Running<'_> {
         for session in &mut self.sessions {
             session.finish(now_ns, &mut self.out)?;
         }
+        self.progress.done("read what was left");
         Ok(Finished { reason })
     }
 

@@ -4,6 +4,7 @@ mod choice;
 mod end;
 mod engine;
 mod install;
+mod progress;
 mod summary;
 mod who;
 

@@ -36,7 +36,7 @@ pub fn summarize(
     total.duration_ms = Some(milliseconds(elapsed));
     total.attach_ms = Some(milliseconds(running.attach_time));
     total.detach_ms = Some(milliseconds(detach));
-    total.overhead_pct = Some(100.0 * cost_ns as f64 / elapsed.as_nanos().max(1) as f64);
+    total.overhead_pct = Some(rounded(100.0 * cost_ns as f64 / elapsed.as_nanos().max(1) as f64));
     total.notes.append(&mut running.notes);
     if running.watched.is_some() {
         total.notes.push("calls that began before the attach are not seen".to_owned());
@@ -89,6 +89,11 @@ fn add_counters(total: &mut timeline::Counters, one: timeline::Counters) {
     total.exits += one.exits;
 }
 
+/// To three decimals: more is noise, and a recorded file gives such a number back unchanged.
+fn rounded(number: f64) -> f64 {
+    (number * 1e3).round() / 1e3
+}
+
 fn milliseconds(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e3
+    rounded(time.as_secs_f64() * 1e3)
 }

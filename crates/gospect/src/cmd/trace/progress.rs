@@ -1,0 +1,62 @@
+//! `--verbose`: what is done, and how long it took.
+
+use crate::args::{Backend, TraceArgs};
+use crate::sink;
+use probe::planner::Planned;
+use std::fmt;
+use std::time::Instant;
+
+/// Says each phase when it is over.
+#[derive(Debug)]
+pub struct Progress {
+    verbose: bool,
+    since: Instant,
+}
+
+impl Progress {
+    /// The first phase begins.
+    pub fn new(args: &TraceArgs) -> Self {
+        Self { verbose: args.show.verbose, since: Instant::now() }
+    }
+
+    /// Says what was done since the last phase ended. The next one begins.
+    pub fn done(&mut self, what: impl fmt::Display) {
+        let now = Instant::now();
+        let took_ms = now.duration_since(self.since).as_secs_f64() * 1e3;
+        self.since = now;
+        if self.verbose {
+            sink::say(format!("{what} ({took_ms:.1} ms)"));
+        }
+    }
+}
+
+/// What a plan holds, and what it does not.
+pub struct Extent<'a>(pub &'a Planned);
+
+impl fmt::Display for Extent<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plan = &self.0.plan;
+        let traced = plan.functions.iter().filter(|function| function.traced).count();
+        let witnesses = plan.functions.iter().filter(|function| function.witness.is_some()).count();
+        write!(
+            f,
+            "planned {} ({}): {traced} functions and {witnesses} of the runtime at {} sites, \
+             {} ops; {} excluded, {} refused",
+            plan.image.path,
+            plan.image.go_version,
+            plan.sites.len(),
+            plan.ops.len(),
+            self.0.excluded,
+            plan.refused.len()
+        )
+    }
+}
+
+/// Which backend captures, and why that one.
+pub fn choice(backend: &str, asked: Backend) -> String {
+    let why = match asked {
+        Backend::Auto => "--backend auto: the only one in this version",
+        Backend::Uprobe | Backend::Trampoline => "asked for with --backend",
+    };
+    format!("attached by the {backend} backend ({why})")
+}
