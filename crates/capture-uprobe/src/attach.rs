@@ -57,6 +57,10 @@ fn cookie(id: u32, site: &Site, callers: bool) -> u64 {
 }
 
 /// Links by when they have to go.
+///
+/// Entries come last for a second reason: in a function of one instruction entry and exit lie
+/// at the same address, and the kernel runs what was put there last first (`consumer_add` in
+/// kernel/events/uprobes.c prepends, in every version).
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     /// Entries of traced functions: last on, first off, so that no call lacks its end.
