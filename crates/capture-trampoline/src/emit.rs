@@ -14,16 +14,30 @@
 //! R15 and the flags; RDX at returns; X15, which is 0 by convention and is set to 0 again.
 #![deny(unsafe_code)]
 
+mod body;
+mod live;
 mod pc_map;
+mod program;
+mod recorder;
 mod refused;
+mod region;
+mod select;
+mod source;
+mod stub;
 
 pub use pc_map::{PcMap, TrampolinePc};
-pub use refused::{EmitError, Refused};
+pub use refused::{EmitError, Obstacle, Refused};
+pub use source::ExecutableCode;
 
-use crate::layout::Rings;
+use crate::layout::{self, Rings, TAG_SITE};
 use address::{Avma, Bias, Svma};
 use binary::code::Analysis;
+use probe::Plan;
+use recorder::Key;
+use select::{Selected, select};
+use std::collections::HashMap;
 use std::ops::Range;
+use stub::{Call, Stubs};
 
 /// Bytes of a patch: `jmp rel32`.
 pub const PATCH_LEN: usize = 5;
@@ -95,6 +109,9 @@ pub struct SiteRecord {
     pub payload: u16,
     /// Units of a record on a goroutine's own stack; one more on a system stack.
     pub units: u8,
+    /// SP at the function's first instruction minus SP where the record is made, bytes: to be
+    /// taken from the record's depth.
+    pub sp_delta: i32,
 }
 
 /// Everything to install.
@@ -114,4 +131,107 @@ pub struct Emitted {
     pub pc_map: PcMap,
     /// For each site of the plan.
     pub sites: Vec<SiteRecord>,
+}
+
+/// Makes the code for all functions of `plan` that it can be made for.
+///
+/// Fails when no code can be made at all; a function that can carry none is in
+/// [`Emitted::refused`].
+pub fn emit(
+    plan: &Plan,
+    code: &dyn CodeSource,
+    options: &EmitOptions,
+) -> Result<Emitted, EmitError> {
+    check(plan, options)?;
+    let mut refused = Vec::new();
+    let mut selected = Vec::new();
+    let mut base = 0;
+    for sites in plan.sites.chunk_by(|one, other| one.function == other.function) {
+        let Some(first) = sites.first() else { continue };
+        let chosen = select(plan, sites, base, code, options);
+        base += sites.len() as u32;
+        match chosen {
+            Ok(function) => selected.push(function),
+            Err(reason) => refused.push((first.function, reason)),
+        }
+    }
+    let (mut bytes, recorders) = recorders(plan, &selected, options)?;
+    let recorders_end = bytes.len();
+    let mut stubs = Stubs::new(options, options.code_base.add(recorders_end as u64));
+    let mut sites = vec![SiteRecord::default(); plan.sites.len()];
+    for function in &selected {
+        let mark = stubs.mark();
+        match add_function(&mut stubs, function, &recorders) {
+            Ok(()) => function.describe(&mut sites),
+            Err(reason) => {
+                stubs.back_to(&mark);
+                refused.push((function.index, reason));
+            }
+        }
+    }
+    refused.sort_by_key(|(index, _)| *index);
+    let pc_map = PcMap::new(stubs.pieces.clone(), stubs.here(), stubs.moved);
+    stubs.patches.sort_unstable_by_key(|patch| patch.address);
+    bytes.append(&mut stubs.code);
+    let patches = stubs.patches;
+    Ok(Emitted { code: bytes, recorders: 0..recorders_end, patches, refused, pc_map, sites })
+}
+
+/// What would make every function fail.
+fn check(plan: &Plan, options: &EmitOptions) -> Result<(), EmitError> {
+    let Rings { count, bytes, .. } = options.rings;
+    if !options.rings.is_valid() {
+        return Err(EmitError::Rings { bytes, count });
+    }
+    if plan.sites.len() > TAG_SITE as usize {
+        return Err(EmitError::TooManySites(plan.sites.len()));
+    }
+    let is_near = |to: Avma| {
+        let distance = to.0.wrapping_sub(options.code_base.0) as i64;
+        // Room for the code itself.
+        i32::try_from(distance.saturating_mul(2)).is_ok() || distance.unsigned_abs() < 0x7000_0000
+    };
+    if is_near(options.control) && is_near(options.rings.base) {
+        Ok(())
+    } else {
+        Err(EmitError::Far)
+    }
+}
+
+/// All recorders that the functions need, and where each lies.
+fn recorders(
+    plan: &Plan,
+    selected: &[Selected],
+    options: &EmitOptions,
+) -> Result<(Vec<u8>, HashMap<Key, Avma>), EmitError> {
+    /// A cache line.
+    const ALIGN: usize = 64;
+    let mut bytes = Vec::new();
+    let mut places = HashMap::new();
+    for key in selected.iter().flat_map(Selected::keys) {
+        if !places.contains_key(key) {
+            let at = options.code_base.add(bytes.len() as u64);
+            bytes.append(&mut recorder::assemble(key, options, &plan.runtime, at)?);
+            bytes.resize(bytes.len().next_multiple_of(ALIGN), 0xcc);
+            places.insert(key.clone(), at);
+        }
+    }
+    Ok((bytes, places))
+}
+
+fn add_function(
+    stubs: &mut Stubs<'_>,
+    function: &Selected,
+    recorders: &HashMap<Key, Avma>,
+) -> Result<(), Refused> {
+    let body = body::Body::of(&function.code, function.entry);
+    for (region, keys) in &function.regions {
+        let mut calls = Vec::new();
+        for (event, key) in region.events.iter().zip(keys) {
+            let recorder = recorders.get(key).copied().ok_or(Refused::Reach(region.start))?;
+            calls.push(Call { recorder, tag: layout::tag(event.site, key.units() as u32) });
+        }
+        stubs.add(function.index, &body, region, &calls)?;
+    }
+    Ok(())
 }

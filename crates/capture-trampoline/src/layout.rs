@@ -21,7 +21,7 @@
 //! 22 tid    u8    high bits of the thread id
 //! 23 drops  u8    low bits of `drops` when the record was reserved
 //! 24 tag    u32   site, units and SYSTEM_STACK
-//! 28 depth  u32   g.stack.hi - SP as at the function's first instruction, bytes
+//! 28 depth  u32   g.stack.hi - SP where the record is made, bytes
 //! ```
 //! With SYSTEM_STACK one more unit follows, whose first word is the address of the system
 //! g; goid is then that of `m.curg`. The payload, as `wire` defines it, ends the record.

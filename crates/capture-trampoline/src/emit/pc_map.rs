@@ -5,9 +5,10 @@ use address::{Avma, Svma};
 /// What an address in the code area stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrampolinePc {
-    /// First byte of the piece.
+    /// First byte of the piece, which ends where the next one starts.
     pub start: Avma,
-    /// The instruction that the target would be about to run without us.
+    /// The instruction that the target would be about to run without us. In a piece that is
+    /// not moved code, all registers but R12, R13, R15, RAX, RDX and X15 are as there.
     pub original: Svma,
     /// Whether `start` begins a moved instruction: a fault there is the target's own.
     pub is_moved: bool,
@@ -16,17 +17,25 @@ pub struct TrampolinePc {
 /// The two ways between original and moved instructions.
 #[derive(Clone, Debug, Default)]
 pub struct PcMap {
-    pub(super) pieces: Vec<TrampolinePc>,
-    pub(super) ends: Vec<(Avma, Avma)>,
-    pub(super) moved: Vec<(Svma, Avma)>,
+    pieces: Vec<TrampolinePc>,
+    end: Avma,
+    moved: Vec<(Svma, Avma)>,
 }
 
 impl PcMap {
+    pub(super) fn new(
+        pieces: Vec<TrampolinePc>,
+        end: Avma,
+        mut moved: Vec<(Svma, Avma)>,
+    ) -> Self {
+        moved.sort_unstable_by_key(|moved| moved.0);
+        Self { pieces, end, moved }
+    }
+
     /// What `pc` in a stub stands for; `None` in recorders and outside.
     pub fn original(&self, pc: Avma) -> Option<TrampolinePc> {
         let index = self.pieces.partition_point(|piece| piece.start <= pc).checked_sub(1)?;
-        let end = self.ends.get(self.ends.partition_point(|(_, end)| *end <= pc))?;
-        (end.0 <= pc).then(|| self.pieces.get(index).copied()).flatten()
+        (pc < self.end).then(|| self.pieces.get(index).copied()).flatten()
     }
 
     /// Where a thread that is about to run `pc`, strictly inside a patched range, goes on. The start
@@ -39,6 +48,11 @@ impl PcMap {
     /// All pieces, sorted: for the table that the fault translation in the target uses.
     pub fn pieces(&self) -> &[TrampolinePc] {
         &self.pieces
+    }
+
+    /// End of the last piece.
+    pub fn end(&self) -> Avma {
+        self.end
     }
 
     /// Original places strictly inside patched ranges, sorted, and where they went.

@@ -45,6 +45,9 @@ pub enum Refused {
     /// A fetch program reads memory.
     #[error("its values need memory reads, which this backend does not do at this site")]
     Loads,
+    /// A fetch program asks for a register that the recorder uses.
+    #[error("its values need register {0} (in hardware order), which holds none at this site")]
+    Register(u8),
     /// A fetch program emits more than a record holds.
     #[error("its values need {0} bytes, more than a record holds")]
     Payload(usize),

@@ -1,0 +1,265 @@
+//! The code that stubs share: reserve, fill, take the time, commit.
+//!
+//! On arrival R13 leads back to the stub and the 4 bytes before that are the record's tag.
+//! R12, R15, RAX and RDX are used, RAX and RDX restored:
+//! ```text
+//! X15 = RAX   R15 = RDX   R12 = ring, then record   RAX, RDX = whatever is at hand
+//! ```
+
+use super::program::{Base, FIELD_SIZE, FixedField, Sum};
+use super::{EmitError, EmitOptions};
+use crate::layout::{
+    self, DATA, DROPS, HEAD, LIMIT, TAG_SYSTEM_STACK, TAG_UNITS_SHIFT, UNIT, record,
+};
+use address::Avma;
+use iced_x86::code_asm::{CodeAssembler, CodeLabel, registers::*};
+use iced_x86::code_asm::{byte_ptr, dword_ptr, ptr, qword_ptr, word_ptr};
+use iced_x86::{Code, IcedError, Instruction, MemoryOperand, Register};
+use probe::RuntimeLayout;
+
+/// What tells one recorder from another.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    /// At entries, how far the return address lies above SP.
+    pub(super) caller: Option<i32>,
+    /// Whether RDX must survive.
+    pub(super) saves_rdx: bool,
+    /// SP at the function's first instruction minus SP at the event, where a field needs it.
+    pub(super) first_sp: Option<i32>,
+    /// What to add to the header.
+    pub(super) fields: Vec<FixedField>,
+}
+
+impl Key {
+    /// Payload in bytes.
+    pub(super) fn payload(&self) -> usize {
+        self.fields.len() * FIELD_SIZE
+    }
+
+    /// Units of a record on a goroutine's own stack.
+    pub(super) fn units(&self) -> usize {
+        1 + self.payload().div_ceil(UNIT)
+    }
+}
+
+/// The two shapes of a record.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stack {
+    Own,
+    System,
+}
+
+struct Recorder<'a> {
+    asm: CodeAssembler,
+    key: &'a Key,
+    options: &'a EmitOptions,
+    runtime: &'a RuntimeLayout,
+    full: CodeLabel,
+    commit: CodeLabel,
+}
+
+/// Assembles a recorder that lies at `at`.
+pub(super) fn assemble(
+    key: &Key,
+    options: &EmitOptions,
+    runtime: &RuntimeLayout,
+    at: Avma,
+) -> Result<Vec<u8>, EmitError> {
+    build(key, options, runtime, at).map_err(|error| EmitError::Assemble(error.to_string()))
+}
+
+fn build(
+    key: &Key,
+    options: &EmitOptions,
+    runtime: &RuntimeLayout,
+    at: Avma,
+) -> Result<Vec<u8>, IcedError> {
+    let mut asm = CodeAssembler::new(64)?;
+    let (full, commit) = (asm.create_label(), asm.create_label());
+    let mut recorder = Recorder { asm, key, options, runtime, full, commit };
+    recorder.all()?;
+    recorder.asm.assemble(at.0)
+}
+
+impl Recorder<'_> {
+    fn all(&mut self) -> Result<(), IcedError> {
+        let (mut restore, mut skip) = (self.asm.create_label(), self.asm.create_label());
+        let mut system = self.asm.create_label();
+        // C threads may have no g.
+        self.asm.test(r14, r14)?;
+        self.asm.je(skip)?;
+        let enabled = self.options.control.add(u64::from(layout::ENABLED));
+        self.add_rip(Code::Cmp_rm32_imm8, Register::None, enabled)?;
+        self.asm.je(skip)?;
+        self.save_and_find_ring()?;
+        self.asm.cmp(qword_ptr(r14 + self.runtime.g_goid), 0)?;
+        self.asm.je(system)?;
+        self.record(Stack::Own)?;
+
+        self.asm.set_label(&mut self.commit)?;
+        self.asm.rdtsc()?;
+        self.asm.shl(rdx, 32)?;
+        self.asm.or(rax, rdx)?;
+        self.asm.mov(qword_ptr(r12 + record::TSC), rax)?;
+        self.asm.set_label(&mut restore)?;
+        self.asm.movq(rax, xmm15)?;
+        if self.key.saves_rdx {
+            self.asm.mov(rdx, r15)?;
+        }
+        self.asm.xorps(xmm15, xmm15)?;
+        self.asm.set_label(&mut skip)?;
+        self.asm.jmp(r13)?;
+
+        self.asm.set_label(&mut self.full)?;
+        self.asm.lock().inc(qword_ptr(r12 + DROPS))?;
+        self.asm.jmp(restore)?;
+
+        self.asm.set_label(&mut system)?;
+        self.record(Stack::System)?;
+        self.asm.jmp(self.commit)
+    }
+
+    /// An instruction with an operand at a fixed address; the assembler's own pointers would
+    /// be absolute.
+    fn add_rip(&mut self, code: Code, register: Register, to: Avma) -> Result<(), IcedError> {
+        let memory = MemoryOperand::with_base_displ(Register::RIP, to.0 as i64);
+        let instruction = match register {
+            Register::None => Instruction::with2(code, memory, 0)?,
+            _ => Instruction::with2(code, register, memory)?,
+        };
+        self.asm.add_instruction(instruction)
+    }
+
+    /// R12 = the ring of this CPU.
+    fn save_and_find_ring(&mut self) -> Result<(), IcedError> {
+        let rings = self.options.rings;
+        self.asm.movq(xmm15, rax)?;
+        if self.key.saves_rdx {
+            self.asm.mov(r15, rdx)?;
+        }
+        if self.options.has_rdpid {
+            // node << 12 | cpu.
+            self.asm.rdpid(r12)?;
+        } else {
+            // An m occupies at least 1 KB.
+            self.asm.mov(r12, qword_ptr(r14 + self.runtime.g_m))?;
+            self.asm.shr(r12, 10)?;
+        }
+        self.asm.and(r12d, rings.count as i32 - 1)?;
+        self.asm.imul_3(r12, r12, rings.stride() as i32)?;
+        self.add_rip(Code::Lea_r64_m, Register::RAX, rings.base)?;
+        self.asm.add(r12, rax)
+    }
+
+    fn record(&mut self, stack: Stack) -> Result<(), IcedError> {
+        let extra = if stack == Stack::System { 1 } else { 0 };
+        self.reserve((self.key.units() + extra) * UNIT)?;
+        self.goroutine(stack)?;
+        if let Some(above) = self.key.caller {
+            self.asm.mov(rax, qword_ptr(rsp + above))?;
+            self.asm.mov(qword_ptr(r12 + record::CALLER), rax)?;
+        }
+        self.asm.mov(byte_ptr(r12 + record::DROPS), dl)?;
+        self.thread()?;
+        self.asm.mov(eax, dword_ptr(r13 - 4))?;
+        if stack == Stack::System {
+            self.asm.add(eax, (TAG_SYSTEM_STACK | 1 << TAG_UNITS_SHIFT) as i32)?;
+        }
+        self.asm.mov(dword_ptr(r12 + record::TAG), eax)?;
+        self.asm.mov(rax, qword_ptr(r14 + self.runtime.g_stack_hi))?;
+        self.asm.sub(rax, rsp)?;
+        self.asm.mov(dword_ptr(r12 + record::DEPTH), eax)?;
+        let fields = self.key.fields.clone();
+        for (index, field) in fields.iter().enumerate() {
+            let at = (1 + extra) * UNIT + index * FIELD_SIZE;
+            self.field(field, at as u32)?;
+        }
+        Ok(())
+    }
+
+    /// R12 = the record, DL = drops. Exact: `head` never passes `limit`, however many threads
+    /// try at once; a failed exchange means that another record has been reserved.
+    fn reserve(&mut self, bytes: usize) -> Result<(), IcedError> {
+        let mut retry = self.asm.create_label();
+        self.asm.set_label(&mut retry)?;
+        self.asm.mov(rax, qword_ptr(r12 + HEAD))?;
+        self.asm.lea(rdx, ptr(rax + bytes as i32))?;
+        self.asm.cmp(rdx, qword_ptr(r12 + LIMIT))?;
+        self.asm.ja(self.full)?;
+        self.asm.lock().cmpxchg(qword_ptr(r12 + HEAD), rdx)?;
+        self.asm.jne(retry)?;
+        self.asm.and(eax, self.options.rings.bytes as i32 - 1)?;
+        self.asm.mov(dl, byte_ptr(r12 + DROPS))?;
+        self.asm.lea(r12, ptr(r12 + rax + DATA))
+    }
+
+    fn goroutine(&mut self, stack: Stack) -> Result<(), IcedError> {
+        let goid = self.runtime.g_goid;
+        if stack == Stack::Own {
+            self.asm.mov(rax, qword_ptr(r14 + goid))?;
+            return self.asm.mov(qword_ptr(r12 + record::GOID), rax);
+        }
+        let mut none = self.asm.create_label();
+        self.asm.mov(qword_ptr(r12 + UNIT as i32), r14)?;
+        self.asm.mov(rax, qword_ptr(r14 + self.runtime.g_m))?;
+        self.asm.test(rax, rax)?;
+        self.asm.je(none)?;
+        self.asm.mov(rax, qword_ptr(rax + self.runtime.m_curg))?;
+        self.asm.test(rax, rax)?;
+        self.asm.je(none)?;
+        self.asm.mov(rax, qword_ptr(rax + goid))?;
+        self.asm.set_label(&mut none)?;
+        self.asm.mov(qword_ptr(r12 + record::GOID), rax)
+    }
+
+    /// Over the upper bits of goid and caller, which are 0.
+    fn thread(&mut self) -> Result<(), IcedError> {
+        let Some(procid) = self.options.m_procid else {
+            return self.asm.mov(byte_ptr(r12 + record::TID_HIGH), 0);
+        };
+        self.asm.mov(rax, qword_ptr(r14 + self.runtime.g_m))?;
+        self.asm.mov(eax, dword_ptr(rax + procid))?;
+        self.asm.mov(word_ptr(r12 + record::TID_LOW), ax)?;
+        self.asm.shr(eax, 16)?;
+        self.asm.mov(byte_ptr(r12 + record::TID_HIGH), al)
+    }
+
+    /// Header and data of one field, as `wire` lays them out.
+    fn field(&mut self, field: &FixedField, at: u32) -> Result<(), IcedError> {
+        let width = u32::from(field.width);
+        self.asm.mov(dword_ptr(r12 + at), (width << 16) as i32)?;
+        self.asm.mov(dword_ptr(r12 + at + 4u32), width as i32)?;
+        self.sum(field.value)?;
+        match field.width {
+            1 => self.asm.movzx(eax, al)?,
+            2 => self.asm.movzx(eax, ax)?,
+            4 => self.asm.mov(eax, eax)?,
+            _ => {}
+        }
+        self.asm.mov(qword_ptr(r12 + at + 8u32), rax)
+    }
+
+    /// RAX = the sum; RDX may be used.
+    fn sum(&mut self, sum: Sum) -> Result<(), IcedError> {
+        match sum.base {
+            Base::Zero => return self.asm.mov(rax, sum.add),
+            Base::Register(0) => self.asm.movq(rax, xmm15)?,
+            Base::Register(2) => self.asm.mov(rax, r15)?,
+            Base::Register(number) => self.asm.mov(rax, GENERAL[usize::from(number & 15)])?,
+            Base::FirstSp => self.asm.lea(rax, ptr(rsp + self.key.first_sp.unwrap_or(0)))?,
+            Base::G => self.asm.mov(rax, r14)?,
+        }
+        match i32::try_from(sum.add) {
+            Ok(0) => Ok(()),
+            Ok(add) => self.asm.add(rax, add),
+            Err(_) => {
+                self.asm.mov(rdx, sum.add)?;
+                self.asm.add(rax, rdx)
+            }
+        }
+    }
+}
+
+/// In hardware order.
+const GENERAL: [iced_x86::code_asm::AsmRegister64; 16] =
+    [rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8, r9, r10, r11, r12, r13, r14, r15];

@@ -1,0 +1,109 @@
+//! What is to be done to one function.
+
+use super::body::Body;
+use super::program::{Base, evaluate};
+use super::recorder::Key;
+use super::region::{Chooser, Event, Region};
+use super::{CodeSource, EmitOptions, FunctionCode, Refused, SiteRecord};
+use address::Svma;
+use probe::{Plan, Site};
+use wire::{GSource, SiteKind};
+
+/// A function that gets trampolines.
+pub(super) struct Selected {
+    /// Index in the plan.
+    pub(super) index: u32,
+    pub(super) entry: Svma,
+    pub(super) code: FunctionCode,
+    /// Regions, with the recorder of each event.
+    pub(super) regions: Vec<(Region, Vec<Key>)>,
+}
+
+impl Selected {
+    /// The recorders it needs.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.regions.iter().flat_map(|(_, keys)| keys)
+    }
+
+    /// Says what the records of its sites look like.
+    pub(super) fn describe(&self, sites: &mut [SiteRecord]) {
+        for (region, keys) in &self.regions {
+            for (event, key) in region.events.iter().zip(keys) {
+                if let Some(site) = sites.get_mut(event.site as usize) {
+                    *site = SiteRecord {
+                        installed: true,
+                        payload: key.payload() as u16,
+                        units: key.units() as u8,
+                        sp_delta: event.sp_delta,
+                    };
+                }
+            }
+        }
+    }
+}
+
+/// Chooses the regions and recorders of the function that `sites` belong to; `base` is the
+/// index of the first in `plan`.
+pub(super) fn select(
+    plan: &Plan,
+    sites: &[Site],
+    base: u32,
+    source: &dyn CodeSource,
+    options: &EmitOptions,
+) -> Result<Selected, Refused> {
+    let missing = || Refused::Unreadable("the plan has no such function".to_owned());
+    let first = sites.first().ok_or_else(missing)?;
+    let entry = plan.functions.get(first.function as usize).ok_or_else(missing)?.entry;
+    let code = source.function(entry)?;
+    check_code(&code, sites)?;
+    let body = Body::of(&code, entry);
+    let mut chooser = Chooser::new(&body, options.translates_faults);
+    let is_entry = |site: &Site| site.kind == SiteKind::Entry;
+    // Beginnings first: an end may then be recorded in the same region.
+    let numbered = || sites.iter().zip(base..);
+    for (_, number) in numbered().filter(|(site, _)| is_entry(site)) {
+        chooser.add_entry(number)?;
+    }
+    for (site, number) in numbered().filter(|(site, _)| !is_entry(site)) {
+        chooser.add_exit(number, site.kind, site.address, site.sp_delta)?;
+    }
+    let mut regions = Vec::new();
+    for region in chooser.regions {
+        let keys: Result<_, _> = region.events.iter().map(|event| key(plan, event)).collect();
+        regions.push((region, keys?));
+    }
+    regions.sort_by_key(|(region, _)| region.start);
+    Ok(Selected { index: first.function, entry, code, regions })
+}
+
+fn check_code(code: &FunctionCode, sites: &[Site]) -> Result<(), Refused> {
+    match code.analysis.entry {
+        // What uprobes cannot replace, a jump may.
+        Ok(_) | Err(binary::code::Refused::Unprobeable(_)) => {}
+        Err(refused) => return Err(refused.into()),
+    }
+    let uses_tls = sites.iter().any(|site| site.g_source == GSource::Tls);
+    if code.is_assembly || code.analysis.loads_g || uses_tls {
+        return Err(Refused::Abi0);
+    }
+    match sites.iter().find(|site| site.kind == SiteKind::At) {
+        Some(site) => Err(Refused::NoSuchSite(site.address)),
+        None => Ok(()),
+    }
+}
+
+/// The recorder for an event.
+fn key(plan: &Plan, event: &Event) -> Result<Key, Refused> {
+    let missing = || Refused::Unreadable("the plan has no such site".to_owned());
+    let site = plan.sites.get(event.site as usize).ok_or_else(missing)?;
+    let start = site.program.start as usize;
+    let ops = plan.ops.get(start..start + usize::from(site.program.len)).ok_or_else(missing)?;
+    let fields = evaluate(ops)?;
+    let uses = |base: Base| fields.iter().any(|field| field.value.base == base);
+    Ok(Key {
+        caller: (event.kind == SiteKind::Entry).then_some(event.sp_delta),
+        saves_rdx: event.kind != SiteKind::Return || uses(Base::Register(2)),
+        first_sp: uses(Base::FirstSp).then_some(event.sp_delta),
+        fields,
+    })
+}

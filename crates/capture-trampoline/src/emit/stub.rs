@@ -1,0 +1,176 @@
+//! The code of one region: what it records, its moved instructions, the jump back.
+
+use super::body::{Body, is_last};
+use super::region::Region;
+use super::{EmitOptions, PATCH_LEN, Patch, Refused, TrampolinePc};
+use address::{Avma, Svma};
+use iced_x86::{Encoder, FlowControl, Instruction};
+
+/// `lea r13, [rip + 9]`: the byte behind the jump and the tag.
+const LEA_R13_BACK: [u8; 7] = [0x4c, 0x8d, 0x2d, 9, 0, 0, 0];
+/// `jmp rel32`.
+const JMP: u8 = 0xe9;
+
+/// Where to record an event and with which tag.
+pub(super) struct Call {
+    pub(super) recorder: Avma,
+    pub(super) tag: u32,
+}
+
+/// Stubs as they grow.
+pub(super) struct Stubs<'a> {
+    options: &'a EmitOptions,
+    /// Address of the first byte of `code`.
+    base: Avma,
+    pub(super) code: Vec<u8>,
+    pub(super) pieces: Vec<TrampolinePc>,
+    pub(super) moved: Vec<(Svma, Avma)>,
+    pub(super) patches: Vec<Patch>,
+}
+
+/// How far everything had grown.
+pub(super) struct Mark {
+    code: usize,
+    pieces: usize,
+    moved: usize,
+    patches: usize,
+}
+
+impl<'a> Stubs<'a> {
+    pub(super) fn new(options: &'a EmitOptions, base: Avma) -> Self {
+        Self {
+            options,
+            base,
+            code: Vec::new(),
+            pieces: Vec::new(),
+            moved: Vec::new(),
+            patches: Vec::new(),
+        }
+    }
+
+    pub(super) fn mark(&self) -> Mark {
+        Mark {
+            code: self.code.len(),
+            pieces: self.pieces.len(),
+            moved: self.moved.len(),
+            patches: self.patches.len(),
+        }
+    }
+
+    /// Forgets what was added since.
+    pub(super) fn back_to(&mut self, mark: &Mark) {
+        self.code.truncate(mark.code);
+        self.pieces.truncate(mark.pieces);
+        self.moved.truncate(mark.moved);
+        self.patches.truncate(mark.patches);
+    }
+
+    /// The next byte's address.
+    pub(super) fn here(&self) -> Avma {
+        self.base.add(self.code.len() as u64)
+    }
+
+    /// Adds a region; `calls` are its events', in the same order.
+    pub(super) fn add(
+        &mut self,
+        function: u32,
+        body: &Body<'_>,
+        region: &Region,
+        calls: &[Call],
+    ) -> Result<(), Refused> {
+        let stub = self.here();
+        let mut calls = region.events.iter().zip(calls).peekable();
+        for index in region.range.start..=region.range.end {
+            let original = body.address(index);
+            if index != region.range.start && index != region.range.end {
+                self.moved.push((original, self.here()));
+            }
+            while let Some((_, call)) = calls.next_if(|(event, _)| event.at == index) {
+                self.piece(original, false);
+                self.call(call, original)?;
+            }
+            match body.instructions.get(index) {
+                Some(instruction) if index < region.range.end => {
+                    self.piece(original, true);
+                    self.instruction(body, instruction)?;
+                }
+                _ => {}
+            }
+        }
+        let last = region.range.end.checked_sub(1).and_then(|last| body.instructions.get(last));
+        if !last.is_some_and(is_last) {
+            self.piece(region.end, false);
+            self.jump(self.options.bias.to_avma(region.end), region.end)?;
+        }
+        self.patch(function, body, region, stub)
+    }
+
+    fn piece(&mut self, original: Svma, is_moved: bool) {
+        self.pieces.push(TrampolinePc { start: self.here(), original, is_moved });
+    }
+
+    fn call(&mut self, call: &Call, at: Svma) -> Result<(), Refused> {
+        self.code.extend_from_slice(&LEA_R13_BACK);
+        self.jump(call.recorder, at)?;
+        self.code.extend_from_slice(&call.tag.to_le_bytes());
+        Ok(())
+    }
+
+    fn jump(&mut self, to: Avma, at: Svma) -> Result<(), Refused> {
+        let bytes = jump(self.here(), to).ok_or(Refused::Reach(at))?;
+        self.code.extend_from_slice(&bytes);
+        Ok(())
+    }
+
+    /// The same bytes where they mean the same here, else another encoding.
+    fn instruction(&mut self, body: &Body<'_>, instruction: &Instruction) -> Result<(), Refused> {
+        let at = Svma(instruction.ip());
+        let is_branch = matches!(
+            instruction.flow_control(),
+            FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch
+        );
+        if !is_branch && !instruction.is_ip_rel_memory_operand() {
+            let bytes = body.bytes(at..Svma(instruction.next_ip())).ok_or(Refused::Reach(at))?;
+            self.code.extend_from_slice(bytes);
+            return Ok(());
+        }
+        let mut copy = *instruction;
+        let move_address = |address: u64| self.options.bias.to_avma(Svma(address)).0;
+        if is_branch {
+            copy.as_near_branch();
+            copy.set_near_branch64(move_address(copy.near_branch64()));
+        } else {
+            copy.set_memory_displacement64(move_address(copy.memory_displacement64()));
+        }
+        let mut encoder = Encoder::new(64);
+        encoder.encode(&copy, self.here().0).map_err(|_| Refused::Reach(at))?;
+        self.code.append(&mut encoder.take_buffer());
+        Ok(())
+    }
+
+    fn patch(
+        &mut self,
+        function: u32,
+        body: &Body<'_>,
+        region: &Region,
+        stub: Avma,
+    ) -> Result<(), Refused> {
+        let out_of_reach = Refused::Reach(region.start);
+        let original = body
+            .bytes(region.start..region.start.add(PATCH_LEN as u64))
+            .and_then(|bytes| bytes.try_into().ok())
+            .ok_or_else(|| out_of_reach.clone())?;
+        let from = self.options.bias.to_avma(region.start);
+        let replacement = jump(from, stub).ok_or(out_of_reach)?;
+        let (address, end) = (region.start, region.end);
+        self.patches.push(Patch { function, address, original, replacement, end });
+        Ok(())
+    }
+}
+
+/// `jmp to`, to stand at `at`.
+fn jump(at: Avma, to: Avma) -> Option<[u8; PATCH_LEN]> {
+    let distance = to.0.wrapping_sub(at.0.wrapping_add(PATCH_LEN as u64)) as i64;
+    let [a, b, c, d] = i32::try_from(distance).ok()?.to_le_bytes();
+    Some([JMP, a, b, c, d])
+}

@@ -1,0 +1,136 @@
+//! Code for every function of whole programs: how many get it, why the others do not, and
+//! whether what was moved is what it was.
+
+mod common;
+
+use address::Svma;
+use binary::Executable;
+use capture_trampoline::emit::{Emitted, ExecutableCode, Refused, emit};
+use common::{open, options, plan_all};
+use iced_x86::{Decoder, DecoderOptions, Instruction};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use testkit::{Fixture, Mode, Toolchain, toolchains};
+
+/// Share of non-assembly functions that must carry an entry and all exits when faults are
+/// translated, in percent.
+const MIN_COVERAGE: f64 = 98.0;
+/// The same when they are not.
+const MIN_COVERAGE_UNTRANSLATED: f64 = 94.0;
+/// Code per function, bytes.
+const MAX_BYTES: f64 = 128.0;
+
+/// The variant's name, without its data.
+fn reason(refused: &Refused) -> String {
+    match refused {
+        Refused::NoRoom { why, .. } => format!("no room: {why}"),
+        other => {
+            let text = format!("{other:?}");
+            text.split(['(', ' ']).next().unwrap_or_default().to_owned()
+        }
+    }
+}
+
+fn instruction(bytes: &[u8], ip: u64) -> Instruction {
+    Decoder::with_ip(64, bytes, ip, DecoderOptions::NONE).decode()
+}
+
+/// Everything that must hold of emitted code, whatever the program.
+fn check(executable: &Executable, emitted: &Emitted, translates: bool) {
+    let options = options(executable, translates);
+    let bytes_at = |address: Svma, len: u64| {
+        executable.image().read_vec(address, len).expect("text is in the file")
+    };
+    let mut last = Svma(0);
+    for patch in &emitted.patches {
+        assert!(patch.address >= last, "0x{:x} overlaps", patch.address);
+        last = patch.end.max(patch.address.add(5));
+        assert_eq!(patch.address.0 / 4096, (patch.address.0 + 4) / 4096, "0x{:x}", patch.address);
+        assert_eq!(bytes_at(patch.address, 5), patch.original);
+        let from = options.bias.to_avma(patch.address);
+        let to = instruction(&patch.replacement, from.0).near_branch_target();
+        let piece = emitted.pc_map.original(address::Avma(to)).expect("leads to a stub");
+        assert_eq!((piece.start.0, piece.original), (to, patch.address));
+    }
+    for piece in emitted.pc_map.pieces() {
+        let at = (piece.start.0 - options.code_base.0) as usize;
+        let here = instruction(&emitted.code[at..], piece.start.0);
+        if !piece.is_moved {
+            continue;
+        }
+        let len = bytes_at(piece.original, 1).len().max(15) as u64;
+        let was = options.bias.to_avma(piece.original);
+        let original = executable.image().read_vec(piece.original, len);
+        let Ok(original) = original else { continue };
+        let original = instruction(&original, was.0);
+        assert_eq!(original.to_string(), here.to_string(), "0x{:x}", piece.original);
+    }
+    for &(original, avma) in emitted.pc_map.moved() {
+        let piece = emitted.pc_map.original(avma).expect("in a stub");
+        assert_eq!((piece.start, piece.original), (avma, original));
+    }
+}
+
+fn row(name: &str, path: &Path, translates: bool, table: &mut String) -> (f64, f64) {
+    let executable = open(path);
+    let plan = plan_all(&executable);
+    let start = std::time::Instant::now();
+    let source = ExecutableCode::new(&executable);
+    let emitted = emit(&plan, &source, &options(&executable, translates)).expect("emits");
+    let time = start.elapsed();
+    check(&executable, &emitted, translates);
+    let total = plan.functions.len();
+    let done = total - emitted.refused.len();
+    let coverage = 100.0 * done as f64 / total as f64;
+    let bytes = emitted.code.len() as f64 / done as f64;
+    let several = emitted.patches.iter().filter(|patch| {
+        emitted.pc_map.relocated(patch.address.add(1)).is_some()
+            || (2..5).any(|i| emitted.pc_map.relocated(patch.address.add(i)).is_some())
+    });
+    let several = 100.0 * several.count() as f64 / emitted.patches.len() as f64;
+    let _ = writeln!(
+        table,
+        "{name} translates={translates}: {done} of {total} ({coverage:.2}%), {bytes:.1} bytes \
+         each, {} patches, {several:.1}% with PCs inside, {} ms",
+        emitted.patches.len(),
+        time.as_millis()
+    );
+    let mut reasons: BTreeMap<String, (usize, String)> = BTreeMap::new();
+    for (index, refused) in &emitted.refused {
+        let entry = reasons.entry(reason(refused)).or_default();
+        entry.0 += 1;
+        let name = &plan.functions[*index as usize].name;
+        entry.1 = format!("{name}: {refused}");
+    }
+    for (reason, (count, example)) in reasons {
+        let _ = writeln!(table, "    {count:6} {reason} (e.g. {example})");
+    }
+    (coverage, bytes)
+}
+
+fn compiler(toolchain: &Toolchain) -> PathBuf {
+    toolchain.goroot().join("pkg/tool/linux_amd64/compile")
+}
+
+#[test]
+fn nearly_every_function_of_a_server_and_the_compiler_can_carry_trampolines() {
+    let mut table = String::new();
+    let mut failed = false;
+    for toolchain in toolchains() {
+        let server = Fixture::build("httpserver", &toolchain, Mode::Exe);
+        let pie = Fixture::build("httpserver", &toolchain, Mode::Pie);
+        let programs =
+            [("server", server), ("server pie", pie), ("compiler", compiler(&toolchain))];
+        for (name, path) in &programs {
+            for (translates, least) in [(true, MIN_COVERAGE), (false, MIN_COVERAGE_UNTRANSLATED)] {
+                let name = format!("{} {name}", toolchain.version);
+                let (coverage, bytes) = row(&name, path, translates, &mut table);
+                failed |= coverage < least || bytes > MAX_BYTES;
+            }
+        }
+    }
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("trampoline-coverage.txt");
+    std::fs::write(path, &table).expect("writable");
+    assert!(!failed, "\n{table}");
+}
