@@ -33,6 +33,12 @@ impl Drop for Sleeper {
     }
 }
 
+/// Copies by another process: a descriptor of ours open for writing, inherited by what other
+/// tests fork at that moment, would keep the copy from being executed (ETXTBSY).
+fn copy_program(from: &str, to: &Path) {
+    assert!(Command::new("cp").arg(from).arg(to).status().unwrap().success());
+}
+
 fn scratch(name: &str) -> std::path::PathBuf {
     std::env::temp_dir().join(format!("{name}-{}", std::process::id()))
 }
@@ -40,7 +46,7 @@ fn scratch(name: &str) -> std::path::PathBuf {
 #[test]
 fn a_deleted_executable_is_still_readable_and_found() {
     let path = scratch("deleted-sleep");
-    std::fs::copy("/bin/sleep", &path).unwrap();
+    copy_program("/bin/sleep", &path);
     let original = std::fs::read(&path).unwrap();
     let sleeper = Sleeper::start(&path);
     let file = FileIdentity::of(&path).unwrap();
@@ -66,7 +72,7 @@ fn a_deleted_executable_is_still_readable_and_found() {
 #[test]
 fn an_ended_process_is_gone_and_not_another() {
     let path = scratch("ended-sleep");
-    std::fs::copy("/bin/sleep", &path).unwrap();
+    copy_program("/bin/sleep", &path);
     let mut sleeper = Sleeper::start(&path);
     std::fs::remove_file(&path).unwrap();
     let pid = sleeper.0.id();
