@@ -48,6 +48,19 @@ impl UprobeCapture {
     /// Errors: [`Error::Unsupported`] for kernels before 5.17 and plans too large for perf links,
     /// [`Error::Permission`], [`Error::ProcessGone`], [`Error::Failed`].
     pub fn install(request: &Request<'_>, options: Options) -> Result<Self, Error> {
+        Self::install_with(request, options, true)
+    }
+
+    /// The same without an eye on execve and the end of processes.
+    pub(crate) fn install_sites(request: &Request<'_>, options: Options) -> Result<Self, Error> {
+        Self::install_with(request, options, false)
+    }
+
+    fn install_with(
+        request: &Request<'_>,
+        options: Options,
+        process_events: bool,
+    ) -> Result<Self, Error> {
         let kernel = KernelVersion::running();
         check_kernel(kernel, options)?;
         check_size(request.plan.sites.len())?;
@@ -59,7 +72,8 @@ impl UprobeCapture {
         let ring = Ring::new(ring_map.as_fd(), ring_map.max_entries())
             .map_err(|e| from_io("map the BPF ring buffer", e))?;
         let epoll = watch(&ring_map).map_err(|e| from_io("watch the BPF ring buffer", e))?;
-        let process_events = attach_process_events(&object)?;
+        let process_events =
+            if process_events { attach_process_events(&object)? } else { Vec::new() };
         let path = with_directory(&request.path);
         let target = Target {
             plain: &find_program(&object, PLAIN)?,

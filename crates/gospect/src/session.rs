@@ -11,7 +11,7 @@ use probe::Plan;
 use probe::planner::Planned;
 use std::collections::BTreeSet;
 use std::io::Write;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use wire::{Record, RecordKind};
 
@@ -26,18 +26,53 @@ pub struct SiteCosts {
     pub op_ns: u64,
 }
 
-impl SiteCosts {
-    fn of(self, planned: &Planned) -> Vec<u64> {
+/// [`SiteCosts`] that are assumed until they are measured.
+#[derive(Clone, Debug)]
+pub struct Costs {
+    /// What to reckon with at first.
+    pub assumed: SiteCosts,
+    /// Filled in when the measurement is through; stays empty where there is none.
+    pub measured: Arc<OnceLock<SiteCosts>>,
+}
+
+/// What each site's hits cost.
+struct Tariff {
+    sites: Vec<(ProbeCost, u16)>,
+    costs: Vec<u64>,
+    measured: Option<Arc<OnceLock<SiteCosts>>>,
+}
+
+impl Tariff {
+    fn new(planned: &Planned, costs: Costs) -> Self {
         let sites = planned.plan.sites.iter().zip(&planned.costs);
-        sites
-            .map(|(site, cost)| {
-                let trap = match cost {
-                    ProbeCost::Emulated => self.emulated_ns,
-                    ProbeCost::SingleStepped => self.stepped_ns,
-                };
-                trap + self.op_ns * u64::from(site.program.len)
-            })
-            .collect()
+        let sites = sites.map(|(site, cost)| (*cost, site.program.len)).collect();
+        let mut tariff = Self { sites, costs: Vec::new(), measured: Some(costs.measured) };
+        tariff.set(costs.assumed);
+        tariff
+    }
+
+    fn set(&mut self, costs: SiteCosts) {
+        let of_site = |&(cost, ops): &(ProbeCost, u16)| {
+            let trap = match cost {
+                ProbeCost::Emulated => costs.emulated_ns,
+                ProbeCost::SingleStepped => costs.stepped_ns,
+            };
+            trap + costs.op_ns * u64::from(ops)
+        };
+        self.costs = self.sites.iter().map(of_site).collect();
+    }
+
+    /// Goes over to what was measured, once there is something.
+    fn update(&mut self) {
+        let measured = self.measured.as_ref().and_then(|measured| measured.get().copied());
+        if let Some(costs) = measured {
+            self.measured = None;
+            self.set(costs);
+        }
+    }
+
+    fn of(&self, site: u32) -> u64 {
+        self.costs.get(site as usize).copied().unwrap_or_default()
     }
 }
 
@@ -47,7 +82,7 @@ pub struct Session {
     capture: Box<dyn Capture>,
     pipeline: Pipeline,
     symbols: Symbols,
-    costs: Vec<u64>,
+    tariff: Tariff,
     recording: Option<Recording>,
     cost_ns: u64,
     seen: BTreeSet<u32>,
@@ -64,11 +99,11 @@ impl Session {
         symbols: Symbols,
         clock: Clock,
         show: &ShowOptions,
-        costs: SiteCosts,
+        costs: Costs,
     ) -> Self {
         Self {
             pipeline: Pipeline::new(Arc::clone(&plan), clock, show),
-            costs: costs.of(planned),
+            tariff: Tariff::new(planned, costs),
             plan,
             capture,
             symbols,
@@ -103,8 +138,9 @@ impl Session {
     /// Reads what is there, waiting up to `timeout` for the first record.
     pub fn poll(&mut self, timeout: Duration, out: &mut dyn Write) -> anyhow::Result<usize> {
         let Self {
-            plan, capture, pipeline, symbols, costs, recording, cost_ns, seen, exited, ..
+            plan, capture, pipeline, symbols, tariff, recording, cost_ns, seen, exited, ..
         } = self;
+        tariff.update();
         let mut result = Ok(());
         let polled = capture.poll(timeout, &mut |bytes| {
             if result.is_err() {
@@ -120,7 +156,7 @@ impl Session {
                 }
                 match record.kind {
                     RecordKind::Hit => {
-                        *cost_ns += costs.get(record.site as usize).copied().unwrap_or_default();
+                        *cost_ns += tariff.of(record.site);
                         if seen.insert(record.pid) {
                             symbols.learn(record.pid);
                         }

@@ -4,21 +4,38 @@ use super::who::Who;
 use crate::args::{Auto, TraceArgs};
 use crate::failure::{nothing, usage};
 use crate::pipeline::ShowOptions;
-use crate::session::{Session, SiteCosts};
+use crate::session::{Costs, Session, SiteCosts};
 use crate::symbols::Symbols;
 use crate::target::Target;
 use crate::{explain, facts};
 use anyhow::Context as _;
 use capture::{Request, Scope};
-use capture_uprobe::{Options, UprobeCapture};
+use capture_uprobe::{Options, SiteCost, UprobeCapture};
 use output::Clock;
 use probe::planner::{Planned, Question, ValueOptions, plan};
 use probe::selection::Selection;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::{Duration, Instant};
 
-/// What a hit costs until it is measured: kernel 6.18, x86-64 (see docs/evaluation.md).
+/// What a hit costs until it is measured, and where it cannot be: kernel 6.18, x86-64 (see
+/// docs/evaluation.md).
 const COSTS: SiteCosts = SiteCosts { emulated_ns: 1_000, stepped_ns: 14_000, op_ns: 100 };
+
+/// Has what hits cost here measured once, beside the capture that asks first.
+fn measured_costs() -> Arc<OnceLock<SiteCosts>> {
+    static MEASURED: LazyLock<Arc<OnceLock<SiteCosts>>> = LazyLock::new(|| {
+        let measured = Arc::new(OnceLock::new());
+        let result = Arc::clone(&measured);
+        // Without a thread or without a result the assumed costs stay.
+        _ = std::thread::Builder::new().name("calibrate".to_owned()).spawn(move || {
+            if let Ok(SiteCost { emulated_ns, stepped_ns }) = capture_uprobe::calibrate() {
+                _ = result.set(SiteCosts { emulated_ns, stepped_ns, op_ns: COSTS.op_ns });
+            }
+        });
+        measured
+    });
+    Arc::clone(&MEASURED)
+}
 
 /// The choices in `GOSPECT_FORCE`, which tests use to take the ways of older kernels.
 pub fn forced_options() -> anyhow::Result<Options> {
@@ -114,15 +131,19 @@ impl Installing<'_> {
             scope,
             ring_bytes: self.ring_bytes,
         };
-        let capture = UprobeCapture::install(&request, self.forced)
+        // A table shows no callers; a recording may be shown in every way.
+        let without_callers = self.show.stat && !self.show.keep_names;
+        let options = Options { without_callers, ..self.forced };
+        let capture = UprobeCapture::install(&request, options)
             .with_context(|| format!("failed to trace {}", target.shown.display()))?;
         let attach_time = start.elapsed();
         let notes = capture.notes().to_vec();
         explain::add_skipped(&mut planned.plan, capture.skipped_sites());
         let plan = Arc::new(planned.plan.clone());
         let symbols = Symbols::new(Arc::clone(&target.executable), target.bias_finder());
+        let costs = Costs { assumed: COSTS, measured: measured_costs() };
         let session =
-            Session::new(&planned, plan, Box::new(capture), symbols, self.clock, self.show, COSTS);
+            Session::new(&planned, plan, Box::new(capture), symbols, self.clock, self.show, costs);
         Ok(Installed { session, attach_time, notes })
     }
 }
