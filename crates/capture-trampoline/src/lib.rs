@@ -5,4 +5,14 @@
 //! brings them into one, reads the rings and takes everything out again.
 
 pub mod emit;
+mod error;
+mod install;
 pub mod layout;
+mod ptrace;
+mod step;
+mod view;
+
+pub use error::Error;
+pub use install::{Removal, Report};
+#[doc(hidden)]
+pub use step::set_step_hook;

@@ -6,12 +6,27 @@
 
 mod access;
 mod borrowed;
+mod launch;
 mod stopped;
 mod sys;
 mod thread;
 
 pub(crate) use access::check as check_access;
-pub(crate) use borrowed::Borrowed;
+pub(crate) use borrowed::{Borrowed, Called, find_syscall};
+pub(crate) use launch::AboutToExec;
 pub(crate) use stopped::Stopped;
 pub(crate) use sys::Registers;
 pub(crate) use thread::Thread;
+
+use crate::Error;
+
+/// Does `work` in a thread of its own. The kernel ties a trace to the tracing thread, and what it
+/// still traces when it ends is let go, also what could not be stopped.
+pub(crate) fn on_own_thread<T: Send>(
+    work: impl FnOnce() -> Result<T, Error> + Send,
+) -> Result<T, Error> {
+    std::thread::scope(|scope| match scope.spawn(work).join() {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic),
+    })
+}

@@ -64,6 +64,11 @@ pub(crate) fn resume(tid: u32, signal: i32) -> io::Result<()> {
     request(libc::PTRACE_CONT, tid, 0, signal as usize)
 }
 
+/// Leaves a thread in its group stop, but lets SIGCONT end it.
+pub(crate) fn listen(tid: u32) -> io::Result<()> {
+    request(libc::PTRACE_LISTEN, tid, 0, 0)
+}
+
 /// Lets a stopped thread run to the next entry or exit of a system call.
 pub(crate) fn resume_to_syscall(tid: u32) -> io::Result<()> {
     request(libc::PTRACE_SYSCALL, tid, 0, 0)
@@ -104,22 +109,14 @@ pub(crate) fn set_registers(tid: u32, registers: &Registers) -> io::Result<()> {
     if code == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The blocked signals of a stopped thread, one bit each.
-pub(crate) fn signal_mask(tid: u32) -> io::Result<u64> {
-    const GETSIGMASK: libc::c_uint = 0x420a;
-    let mut mask = 0u64;
-    let size: *mut libc::c_void = std::ptr::without_provenance_mut(size_of::<u64>());
-    // SAFETY: the kernel writes the 8 bytes that the size announces, to a live variable.
-    let code = unsafe { libc::ptrace(GETSIGMASK, tid as libc::pid_t, size, &raw mut mask) };
-    if code == -1 { Err(io::Error::last_os_error()) } else { Ok(mask) }
-}
-
-/// What happened to a traced thread; never blocks.
-pub(crate) fn wait(tid: u32) -> io::Result<Waited> {
-    let mut status = 0;
-    // SAFETY: `status` is a live integer.
-    let code =
-        unsafe { libc::waitpid(tid as libc::pid_t, &raw mut status, libc::__WALL | libc::WNOHANG) };
+/// What happened to a traced thread; never blocks. The end of a thread is collected when
+/// `collect` says so: that of a leader may be our caller's child, whose exit status is not ours.
+pub(crate) fn wait(tid: u32, collect: bool) -> io::Result<Waited> {
+    let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+    let ends = if collect { libc::WEXITED } else { 0 };
+    let options = libc::WSTOPPED | libc::__WALL | libc::WNOHANG | ends;
+    // SAFETY: the kernel writes one siginfo, for which there is room.
+    let code = unsafe { libc::waitid(libc::P_PID, tid, info.as_mut_ptr(), options) };
     if code == -1 {
         let error = io::Error::last_os_error();
         return match error.raw_os_error() {
@@ -128,15 +125,22 @@ pub(crate) fn wait(tid: u32) -> io::Result<Waited> {
             _ => Err(error),
         };
     }
-    Ok(if code == 0 { Waited::Running } else { decode(status) })
+    // SAFETY: zeroed, and filled in by the kernel: plain integers either way; the fields of a
+    // SIGCHLD are those that waitid sets.
+    let (pid, kind, status) = unsafe {
+        let info = info.assume_init();
+        (info.si_pid(), info.si_code, info.si_status())
+    };
+    Ok(match kind {
+        _ if pid == 0 => Waited::Running,
+        libc::CLD_TRAPPED | libc::CLD_STOPPED => decode(status),
+        _ => Waited::Gone,
+    })
 }
 
 fn decode(status: i32) -> Waited {
-    if !libc::WIFSTOPPED(status) {
-        return Waited::Gone;
-    }
-    let signal = libc::WSTOPSIG(status);
-    match status >> 16 {
+    let signal = status & 0xff;
+    match status >> 8 {
         libc::PTRACE_EVENT_STOP if signal == libc::SIGTRAP => Waited::Interrupted,
         libc::PTRACE_EVENT_STOP => Waited::GroupStop,
         libc::PTRACE_EVENT_EXEC => Waited::Exec,

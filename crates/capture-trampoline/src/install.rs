@@ -1,0 +1,26 @@
+//! Bringing code into a process and taking it out again.
+//!
+//! Order decides what our death leaves behind. Areas are mapped and filled first, jumps are
+//! written last, page by page, each with one write: at any moment every jump leads to
+//! complete code. Removal goes the other way.
+
+mod area;
+mod gap;
+mod memory;
+mod place;
+mod remote;
+mod scan;
+mod target;
+mod text;
+
+pub(crate) use area::Area;
+pub(crate) use gap::{Layout, Wanted};
+pub(crate) use memory::TargetMemory;
+pub(crate) use place::Place;
+pub(crate) use remote::{CallSites, Remote};
+pub(crate) use target::{Prepared, Target};
+pub use target::{Removal, Report};
+pub(crate) use text::TextPatch;
+
+#[cfg(test)]
+mod tests;

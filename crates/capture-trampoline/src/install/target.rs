@@ -1,0 +1,355 @@
+//! One process with code of ours in it.
+
+use super::area::Area;
+use super::gap::Layout;
+use super::memory::TargetMemory;
+use super::place::Place;
+use super::remote::{CallSites, Remote};
+use super::scan::{self, Wanted};
+use super::text::{self, Direction, TextPatch};
+use crate::Error;
+use crate::ptrace::{Stopped, on_own_thread};
+use crate::step;
+use address::Avma;
+use process::Process;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::time::Duration;
+
+/// How long one attempt to stop a process may take. Threads that wait for a vfork child are the
+/// reason for more than one: all others stand meanwhile.
+const STOP_LIMITS: [Duration; 5] = [
+    Duration::from_millis(100),
+    Duration::from_millis(200),
+    Duration::from_millis(400),
+    Duration::from_millis(800),
+    Duration::from_millis(1600),
+];
+
+/// Between two attempts.
+const STOP_PAUSE: Duration = Duration::from_millis(50);
+
+/// Stops in which a thread is looked for that may be left alone at any moment.
+const SAFE_ATTEMPTS: usize = 8;
+
+/// Stops in which functions with saved PCs are tried again.
+const ROUNDS: usize = 12;
+
+/// What to install.
+pub(crate) struct Prepared {
+    /// Where the areas go.
+    pub layout: Layout,
+    /// The code.
+    pub code: Vec<u8>,
+    /// Sorted by address.
+    pub patches: Vec<TextPatch>,
+    /// Where a PC strictly inside a patch goes on.
+    pub relocated: Box<dyn Fn(Avma) -> Option<Avma> + Send + Sync>,
+}
+
+/// How the process stood still, and what could not be done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// How long each stop took.
+    pub stops: Vec<Duration>,
+    /// Whether a thread was used for system calls that did not tolerate our death.
+    pub was_exposed: bool,
+    /// Pages of text written, each private to the process from then on.
+    pub private_pages: usize,
+    /// Patches in place.
+    pub patches: usize,
+    /// Functions (of the plan) left alone because a goroutine is parked inside a place to patch.
+    pub busy: BTreeSet<u32>,
+    /// Functions left alone because the code in memory is not the file's.
+    pub foreign: BTreeSet<u32>,
+}
+
+/// How a removal went.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Removal {
+    /// How long each stop took.
+    pub stops: Vec<Duration>,
+    /// Patches that somebody else changed, left alone.
+    pub foreign: usize,
+    /// Bytes of ours still mapped: something may still return into them.
+    pub left_bytes: u64,
+}
+
+/// A process with our code.
+pub(crate) struct Target {
+    pub(crate) process: Process,
+    pub(crate) memory: TargetMemory,
+    pub(crate) area: Area,
+    sites: CallSites,
+    /// Those in place.
+    patches: Vec<TextPatch>,
+    pub(crate) report: Report,
+}
+
+impl Target {
+    /// Installs in a running process, in as few and short stops as there can be.
+    pub(crate) fn attach(
+        process: Process,
+        memory: TargetMemory,
+        place: &Place,
+        prepared: &Prepared,
+    ) -> Result<Self, Error> {
+        let mut report = Report::default();
+        let (patches, foreign) = own_bytes(&memory, &prepared.patches)?;
+        report.foreign = foreign;
+        let sites = CallSites::find(&process.maps()?, &place.text, &memory)?;
+        let area = map_area(&process, &memory, &sites, prepared, &mut report)?;
+        // What the pages cost is charged to us, and no hit has to wait for a page.
+        area.rings.populate().map_err(|e| Error::io("reserve memory for the rings", e))?;
+        let mut target = Self { process, memory, area, sites, patches: Vec::new(), report };
+        let result = target.patch_in_rounds(patches, prepared);
+        if let Err(error) = result.and_then(|()| target.area.enable(&target.memory, true)) {
+            // The error that made us give up is the one to tell.
+            let _ = target.remove();
+            return Err(error);
+        }
+        Ok(target)
+    }
+
+    /// Installs in a process that stands before its first instruction.
+    pub(crate) fn launch(
+        process: Process,
+        memory: TargetMemory,
+        place: &Place,
+        prepared: &Prepared,
+        mut stopped: Stopped,
+    ) -> Result<Self, Error> {
+        let mut report = Report::default();
+        let (patches, foreign) = own_bytes(&memory, &prepared.patches)?;
+        report.foreign = foreign;
+        let sites = CallSites::find(&process.maps()?, &place.text, &memory)?;
+        let Some(mut remote) = Remote::borrow(&mut stopped, &sites, &memory, true)? else {
+            return Err(Error::Gone(memory.pid()));
+        };
+        report.was_exposed = !remote.is_safe();
+        let area = Area::map(&mut remote, &memory, prepared.layout, &prepared.code)?;
+        remote.finish()?;
+        area.rings.populate().map_err(|e| Error::io("reserve memory for the rings", e))?;
+        let mut target = Self { process, memory, area, sites, patches: Vec::new(), report };
+        let written = text::write(&target.memory, patches.iter(), Direction::In)?;
+        target.report.private_pages = written.pages;
+        target.report.patches = written.right;
+        target.patches = patches;
+        target.area.enable(&target.memory, true)?;
+        step::at("patched");
+        target.report.stops.push(stopped.resume());
+        Ok(target)
+    }
+
+    /// Stops, looks for saved PCs, writes what can be written, and lets go, until nothing is left
+    /// or nothing changes.
+    fn patch_in_rounds(
+        &mut self,
+        mut waiting: Vec<TextPatch>,
+        prepared: &Prepared,
+    ) -> Result<(), Error> {
+        for round in 0..ROUNDS {
+            if waiting.is_empty() {
+                break;
+            }
+            // Parked goroutines need a moment to move on.
+            std::thread::sleep(Duration::from_millis(5) * round as u32);
+            let wanted = Wanted::inside(waiting.iter());
+            let process = &self.process;
+            let memory = &self.memory;
+            let patches = &waiting;
+            let ((busy, written), stop) = while_stopped(process.pid(), |stopped| {
+                patch_once(stopped, process, memory, patches, &wanted, prepared)
+            })?;
+            self.report.stops.push(stop);
+            self.report.private_pages += written.pages;
+            self.report.patches += written.right;
+            let (later, done): (Vec<_>, Vec<_>) =
+                waiting.into_iter().partition(|patch| busy.contains(&patch.function));
+            self.patches.extend(done);
+            waiting = later;
+        }
+        self.patches.sort_unstable_by_key(|patch| patch.start);
+        self.report.busy = waiting.iter().map(|patch| patch.function).collect();
+        Ok(())
+    }
+
+    /// Restores the text, and unmaps the areas when nothing can return into them any more.
+    /// Idempotent.
+    pub(crate) fn remove(&mut self) -> Result<Removal, Error> {
+        let mut removal = Removal::default();
+        if !self.memory.is_current() {
+            return Ok(removal);
+        }
+        self.area.enable(&self.memory, false)?;
+        let memory = &self.memory;
+        let patches = &self.patches;
+        let (written, stop) = while_stopped(self.process.pid(), |_| {
+            text::write(memory, patches.iter(), Direction::Out)
+        })?;
+        step::at("restored");
+        removal.stops.push(stop);
+        removal.foreign = written.foreign;
+        if written.foreign > 0 {
+            // Somebody's bytes may still lead into our code.
+            removal.left_bytes = self.area.ranges().iter().map(|range| range.1).sum();
+            return Ok(removal);
+        }
+        self.patches.clear();
+        let start = self.area.layout.code;
+        let code = start..start.add(self.area.code_len);
+        removal.left_bytes =
+            unmap(&self.process, memory, &self.sites, code, &self.area.ranges(), &mut removal)?;
+        Ok(removal)
+    }
+}
+
+/// Unmaps `ranges` when no PC and no saved PC lies in `code`; gives the bytes that had to stay.
+pub(super) fn unmap(
+    process: &Process,
+    memory: &TargetMemory,
+    sites: &CallSites,
+    code: Range<Avma>,
+    ranges: &[(u64, u64)],
+    removal: &mut Removal,
+) -> Result<u64, Error> {
+    let wanted = Wanted::all_of(code);
+    for round in 0..ROUNDS {
+        std::thread::sleep(Duration::from_millis(2) * round as u32);
+        let (is_unmapped, stop) = while_stopped(process.pid(), |stopped| {
+            if is_in_use(stopped, process, &wanted)? {
+                return Ok(false);
+            }
+            let unsafe_too = round + 1 >= SAFE_ATTEMPTS;
+            let Some(mut remote) = Remote::borrow(stopped, sites, memory, unsafe_too)? else {
+                return Ok(false);
+            };
+            for &(start, len) in ranges {
+                remote.require("munmap", libc::SYS_munmap, [start, len, 0, 0, 0, 0])?;
+                step::at("unmapped");
+            }
+            remote.finish()?;
+            Ok(true)
+        })?;
+        removal.stops.push(stop);
+        if is_unmapped {
+            return Ok(0);
+        }
+    }
+    Ok(ranges.iter().map(|range| range.1).sum())
+}
+
+fn is_in_use(stopped: &Stopped, process: &Process, wanted: &Wanted) -> Result<bool, Error> {
+    for thread in stopped.threads() {
+        let registers = thread.registers()?;
+        if registers.is_some_and(|registers| wanted.find(registers.rip).is_some()) {
+            return Ok(true);
+        }
+    }
+    let saved = scan::saved(stopped, &process.maps()?, &process.memory()?, wanted)?;
+    Ok(!saved.is_empty())
+}
+
+/// Splits off the functions whose bytes in memory are not the file's.
+fn own_bytes(
+    memory: &TargetMemory,
+    patches: &[TextPatch],
+) -> Result<(Vec<TextPatch>, BTreeSet<u32>), Error> {
+    let foreign = text::foreign(memory, patches.iter(), Direction::In)?;
+    let own = patches.iter().filter(|p| !foreign.contains(&p.function)).copied().collect();
+    Ok((own, foreign))
+}
+
+fn map_area(
+    process: &Process,
+    memory: &TargetMemory,
+    sites: &CallSites,
+    prepared: &Prepared,
+    report: &mut Report,
+) -> Result<Area, Error> {
+    for attempt in 1..=SAFE_ATTEMPTS {
+        let (area, stop) = while_stopped(process.pid(), |stopped| {
+            let unsafe_too = attempt == SAFE_ATTEMPTS;
+            let Some(mut remote) = Remote::borrow(stopped, sites, memory, unsafe_too)? else {
+                return Ok(None);
+            };
+            let is_safe = remote.is_safe();
+            let area = Area::map(&mut remote, memory, prepared.layout, &prepared.code)?;
+            step::at("mapped");
+            remote.finish()?;
+            Ok(Some((area, is_safe)))
+        })?;
+        report.stops.push(stop);
+        if let Some((area, is_safe)) = area {
+            report.was_exposed = !is_safe;
+            return Ok(area);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Err(Error::Gone(process.pid()))
+}
+
+/// One stop: looks, moves threads out of the way, writes.
+fn patch_once(
+    stopped: &Stopped,
+    process: &Process,
+    memory: &TargetMemory,
+    patches: &[TextPatch],
+    wanted: &Wanted,
+    prepared: &Prepared,
+) -> Result<(BTreeSet<u32>, text::Written), Error> {
+    let mut busy = scan::saved(stopped, &process.maps()?, &process.memory()?, wanted)?;
+    // What changed since the first look, e.g. a breakpoint.
+    busy.extend(text::foreign(memory, patches.iter(), Direction::In)?);
+    let mut moves = Vec::new();
+    for thread in stopped.threads() {
+        let Some(registers) = thread.registers()? else { continue };
+        let Some(function) = wanted.find(registers.rip) else { continue };
+        match (prepared.relocated)(Avma(registers.rip)) {
+            Some(to) => moves.push((thread, registers, to, function)),
+            None => {
+                busy.insert(function);
+            }
+        }
+    }
+    // The copy is complete, so a thread may run it before the jump to it stands.
+    for (thread, mut registers, to, function) in moves {
+        if !busy.contains(&function) {
+            registers.rip = to.0;
+            thread.set_registers(&registers)?;
+            step::at("redirected");
+        }
+    }
+    let free = patches.iter().filter(|patch| !busy.contains(&patch.function));
+    let written = text::write(memory, free, Direction::In)?;
+    step::at("patched");
+    Ok((busy, written))
+}
+
+/// Does `work` while every thread of `pid` stands; gives its result and how long that took.
+fn while_stopped<T: Send>(
+    pid: u32,
+    mut work: impl FnMut(&mut Stopped) -> Result<T, Error> + Send,
+) -> Result<(T, Duration), Error> {
+    let mut last = Error::Gone(pid);
+    for limit in STOP_LIMITS {
+        let work = &mut work;
+        // Threads that did not stop in time are let go by the end of the tracing thread.
+        let attempt = on_own_thread(move || {
+            let mut stopped = match Stopped::stop(pid, limit) {
+                Ok(stopped) => stopped,
+                Err(error @ Error::Unstoppable { .. }) => return Ok(Err(error)),
+                Err(error) => return Err(error),
+            };
+            step::at("stopped");
+            let result = work(&mut stopped)?;
+            Ok(Ok((result, stopped.resume())))
+        })?;
+        match attempt {
+            Ok(done) => return Ok(done),
+            Err(error) => last = error,
+        }
+        std::thread::sleep(STOP_PAUSE);
+    }
+    Err(last)
+}
