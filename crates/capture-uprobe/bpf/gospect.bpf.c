@@ -336,6 +336,7 @@ int hit_fetch(struct pt_regs *regs)
 	__u64 flags;
 	__u32 used;
 
+	KEEP_TASK_STACK();
 	if (!c || !is_wanted(c, ids, regs->ip, id))
 		return 0;
 	site = bpf_map_lookup_elem(&sites, &id);
