@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -78,6 +79,19 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(start.elapsed() < LIMIT, "{what}: not within {LIMIT:?}");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Runs a prepared command to its end.
+pub fn run(command: Command) -> Output {
+    let mut running = Running::spawn(command);
+    running.close_stdin();
+    gospect().finish(&mut running)
+}
+
+/// Whether there is such a process, and it is no zombie.
+pub fn is_alive(pid: u64) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
 /// A path as text.

@@ -73,7 +73,6 @@ impl Ending {
 
     /// Whether the capture ends now, and why.
     pub fn check(&mut self, running: &mut Running<'_>) -> anyhow::Result<Option<Reason>> {
-        running.signals.look();
         if running.signals.terminated() {
             return Ok(Some(Reason::Terminated));
         }

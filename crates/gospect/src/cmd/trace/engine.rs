@@ -350,8 +350,12 @@ impl Running<'_> {
                     .push("a recording holds one build: the replaced one is not traced".into());
             }
             Ok(installed) => {
-                self.notes.push("the executable was replaced and planned anew".to_owned());
+                let note = "the executable was replaced and planned anew";
+                self.notes.push(note.to_owned());
                 self.add(installed, clock)?;
+                if !self.args.show.quiet {
+                    sink::say(note);
+                }
             }
             Err(error) => {
                 self.notes.push(format!("the replaced executable is not traced: {error:#}"));
@@ -385,15 +389,16 @@ impl Running<'_> {
     /// No new root opens; open trees may finish for a while.
     fn drain(&mut self) -> anyhow::Result<()> {
         let deadline = Instant::now() + self.args.capture.drain.0;
+        let interrupts = self.signals.interrupts();
         self.sessions.iter_mut().for_each(Session::drain);
         // What is in the ring already counts: the first round must not see an idle timeline.
         self.round(Duration::ZERO)?;
         while Instant::now() < deadline
             && !self.signals.terminated()
+            && self.signals.interrupts() == interrupts
             && !self.sessions.iter().all(Session::is_idle)
         {
             self.round(ROUND)?;
-            self.signals.look();
         }
         Ok(())
     }

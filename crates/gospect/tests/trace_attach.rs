@@ -1,0 +1,563 @@
+//! Which processes are traced and how a capture ends: attaching, `--exe`, launching, users,
+//! namespaces and signals. Needs root.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use common::{
+    Directory, LIMIT, Trace, fixture, functions, gospect, is_alive, json_lines, number, path_text,
+    run, until, wait_attached,
+};
+use serde_json::Value;
+use testkit::{Output, Running};
+
+/// Starts `gospect trace` with JSON into `file`.
+fn start(file: &Path, options: &[&str]) -> Running {
+    let line = ["trace", "--format", "json", "-o", path_text(file)];
+    gospect().start(&[&line[..], options].concat())
+}
+
+/// The calls in `lines`, as (pid, function).
+fn calls(lines: &[Value]) -> Vec<(u64, String)> {
+    let calls = lines.iter().filter(|line| line["type"] == "call");
+    calls.map(|call| (number(&call["pid"]), common::text(&call["func"]))).collect()
+}
+
+fn count_of(lines: &[Value], pid: u32, func: &str) -> usize {
+    calls(lines).iter().filter(|(p, f)| *p == u64::from(pid) && f == func).count()
+}
+
+/// Ends a capture by Ctrl-C and reads its output.
+#[track_caller]
+fn interrupt(tracer: &mut Running, file: &Path) -> (Output, Vec<Value>) {
+    tracer.signal("INT");
+    let output = gospect().finish(tracer);
+    (output, json_lines(file))
+}
+
+// Signals.
+
+#[test]
+fn root_terminate_and_hang_up_detach_at_once() {
+    let dir = Directory::new();
+    for signal in ["TERM", "HUP"] {
+        let mut target = Running::held(&fixture("sleepy"), &["-g", "2"]);
+        let file = dir.file(signal);
+        let pid = target.pid().to_string();
+        let options = ["-u", "main.outer", "-u", "main.inner", "--drain", "50s", "-p", &pid];
+        let mut tracer = start(&file, &options);
+        wait_attached(&tracer);
+        target.go();
+        target.wait_for("parked", LIMIT);
+        let start = Instant::now();
+        tracer.signal(signal);
+        gospect().finish(&mut tracer).expect_code(0);
+        assert!(start.elapsed() < Duration::from_secs(20), "it drained on SIG{signal}");
+        let lines = json_lines(&file);
+        assert_eq!(calls(&lines).len(), 4, "{lines:?}");
+        assert_eq!(lines.last().expect("a summary")["open"], 4);
+        assert!(target.is_running(), "the target goes on");
+        target.close_stdin();
+        assert!(target.wait(LIMIT).success(), "{}", target.stderr());
+    }
+}
+
+#[test]
+fn root_draining_lets_open_calls_finish_and_a_second_interrupt_ends_it() {
+    let dir = Directory::new();
+    for finishes in [true, false] {
+        let mut target = Running::held(&fixture("sleepy"), &["-g", "2", "-n", "3"]);
+        let file = dir.file("out");
+        let pid = target.pid().to_string();
+        let select = functions(&["main.outer", "main.inner", "main.tick"]);
+        let how = ["-v", "--drain", "50s", "-p", &pid];
+        let mut tracer = start(&file, &[&select[..], &how].concat());
+        wait_attached(&tracer);
+        target.go();
+        target.wait_for("parked", LIMIT);
+        tracer.signal("INT");
+        tracer.wait_error_line(LIMIT, |line| line.contains("captured until Ctrl-C"));
+        target.go();
+        target.wait_for("tick", LIMIT);
+        let begun = Instant::now();
+        if finishes {
+            target.close_stdin();
+        } else {
+            tracer.signal("INT");
+        }
+        gospect().finish(&mut tracer).expect_code(0);
+        assert!(begun.elapsed() < Duration::from_secs(20), "it waited for nothing");
+        let lines = json_lines(&file);
+        let ends: BTreeSet<String> = lines
+            .iter()
+            .filter(|line| line["type"] == "call")
+            .map(|call| format!("{} {}", call["func"], call["exit"]).replace('"', ""))
+            .collect();
+        let end = if finishes { "return" } else { "open" };
+        let want = ["inner", "outer"].map(|name| format!("main.{name} {end}"));
+        assert_eq!(ends, BTreeSet::from(want), "ticks began while it drained");
+        target.close_stdin();
+        assert!(target.wait(LIMIT).success(), "{}", target.stderr());
+    }
+}
+
+/// A launched `interrupted` under a gospect that leads a process group of its own.
+fn launch_interrupted(file: &Path, code: &str) -> (Running, u64) {
+    let program = fixture("interrupted");
+    let line = ["trace", "--format", "json", "-o", path_text(file), "-u", "main.onSignal", "--"];
+    let mut command =
+        gospect().command(&[&line[..], &[path_text(&program), "-code", code]].concat());
+    command.process_group(0);
+    let tracer = Running::spawn(command);
+    let pid = number(&tracer.wait_for("ready", LIMIT)["pid"]);
+    (tracer, pid)
+}
+
+fn wait_signal(tracer: &Running, count: u64) {
+    tracer.wait_line(LIMIT, |line| line.contains(&format!("\"count\":{count},")));
+}
+
+#[test]
+fn root_the_first_interrupt_is_the_commands() {
+    let dir = Directory::new();
+    let file = dir.file("out");
+    let (mut tracer, _) = launch_interrupted(&file, "3");
+    tracer.signal_group("INT");
+    wait_signal(&tracer, 1);
+    assert!(tracer.is_running(), "gospect goes on");
+    tracer.close_stdin();
+    let output = gospect().finish(&mut tracer);
+    output.expect_code(0);
+    let lines = json_lines(&file);
+    assert_eq!(calls(&lines).len(), 1);
+    assert_eq!(lines.last().expect("a summary")["target_exit"], 3);
+}
+
+#[test]
+fn root_a_command_that_an_interrupt_kills_ends_the_capture() {
+    let program = fixture("sleepy");
+    let line = ["trace", "--format", "json", "-u", "main.outer", "--", path_text(&program)];
+    let mut command = gospect().command(&line);
+    command.process_group(0);
+    let mut tracer = Running::spawn(command);
+    tracer.wait_for("parked", LIMIT);
+    tracer.signal_group("INT");
+    let output = gospect().finish(&mut tracer);
+    output.expect_code(4);
+    let summary = output.summary();
+    assert_eq!((&summary["target_signal"], &summary["target_exit"]), (&2.into(), &130.into()));
+    assert_eq!(summary["open"], 3, "{summary}");
+}
+
+#[test]
+fn root_the_second_interrupt_detaches_and_the_command_runs_on() {
+    let dir = Directory::new();
+    let file = dir.file("out");
+    let (mut tracer, pid) = launch_interrupted(&file, "0");
+    for count in [1, 2] {
+        tracer.signal_group("INT");
+        wait_signal(&tracer, count);
+    }
+    until("gospect ends", || !tracer.is_running());
+    assert!(is_alive(pid), "the command runs on");
+    let lines = json_lines(&file);
+    let summary = lines.last().expect("a summary");
+    assert_eq!(summary["type"], "summary");
+    assert_eq!(summary["target_exit"], Value::Null, "it has not ended");
+    tracer.close_stdin();
+    tracer.wait_for("done", LIMIT);
+    gospect().finish(&mut tracer).expect_code(0);
+}
+
+#[test]
+fn root_a_command_outlives_gospect() {
+    let dir = Directory::new();
+    for signal in ["TERM", "HUP", "KILL"] {
+        let file = dir.file(signal);
+        let (mut tracer, pid) = launch_interrupted(&file, "0");
+        tracer.signal_group("INT");
+        wait_signal(&tracer, 1);
+        tracer.signal(signal);
+        until("gospect ends", || !tracer.is_running());
+        assert!(is_alive(pid), "the command runs on after SIG{signal}");
+        // It still does what was probed.
+        send(pid, "INT");
+        wait_signal(&tracer, 2);
+        tracer.close_stdin();
+        tracer.wait_for("done", LIMIT);
+        let output = gospect().finish(&mut tracer);
+        let status = (output.code, output.signal);
+        if signal == "KILL" {
+            assert_eq!(status, (None, Some(9)));
+        } else {
+            assert_eq!(status, (Some(0), None), "{}", output.story());
+            assert_eq!(calls(&json_lines(&file)).len(), 1);
+        }
+    }
+}
+
+fn send(pid: u64, signal: &str) {
+    let status = Command::new("kill").args([&format!("-{signal}"), &pid.to_string()]).status();
+    assert!(status.expect("kill").success(), "SIG{signal} to {pid}");
+}
+
+#[test]
+fn root_a_command_that_dies_by_a_signal_exits_with_4() {
+    let dir = Directory::new();
+    let file = dir.file("out");
+    let (mut tracer, pid) = launch_interrupted(&file, "0");
+    send(pid, "KILL");
+    gospect().finish(&mut tracer).expect_code(4);
+    let lines = json_lines(&file);
+    let summary = lines.last().expect("a summary");
+    assert_eq!((&summary["target_signal"], &summary["target_exit"]), (&9.into(), &137.into()));
+    // Never called, and 4 beats 3.
+    assert_eq!(summary["calls"], 0);
+}
+
+// Which processes.
+
+#[test]
+fn root_only_the_named_processes_are_seen() {
+    let dir = Directory::new();
+    let mut all: Vec<Running> =
+        (0..3).map(|_| Running::held(&fixture("counts"), &["-n", "500", "-g", "4"])).collect();
+    let pids: Vec<u32> = all.iter().map(Running::pid).collect();
+    for named in [format!("{},{}", pids[0], pids[1])] {
+        let file = dir.file("out");
+        let select = ["-u", "main.work", "-u", "main.leaf", "-p", &named];
+        let mut tracer = start(&file, &select);
+        wait_attached(&tracer);
+        for target in &mut all {
+            target.go();
+            assert!(target.wait(LIMIT).success());
+        }
+        // Both named ones are gone: there is nothing left to wait for.
+        gospect().finish(&mut tracer).expect_code(0);
+        let lines = json_lines(&file);
+        for (pid, want) in [(pids[0], 500), (pids[1], 500), (pids[2], 0)] {
+            for func in ["main.work", "main.leaf"] {
+                assert_eq!(count_of(&lines, pid, func), want, "{func} of {pid} in {pids:?}");
+            }
+        }
+        let summary = lines.last().expect("a summary");
+        assert_eq!((&summary["processes"], &summary["lost"]), (&2.into(), &0.into()));
+        assert!(summary["notes"].to_string().contains("gone"), "{summary}");
+    }
+}
+
+#[test]
+fn root_processes_of_two_executables_are_traced_together() {
+    let dir = Directory::new();
+    let file = dir.file("out");
+    let mut one = Running::held(&fixture("counts"), &["-n", "50"]);
+    let mut two = Running::held(&fixture("inlined"), &["-n", "7"]);
+    let (first, second) = (one.pid().to_string(), two.pid().to_string());
+    let select = ["-u", "main.work", "-u", "main.host", "-p", &first, "--pid", &second];
+    let mut tracer = start(&file, &select);
+    wait_attached(&tracer);
+    for target in [&mut one, &mut two] {
+        target.go();
+        target.wait(LIMIT);
+    }
+    gospect().finish(&mut tracer).expect_code(0);
+    let lines = json_lines(&file);
+    assert_eq!(count_of(&lines, one.pid(), "main.work"), 50);
+    assert_eq!(count_of(&lines, two.pid(), "main.host"), 7);
+    assert_eq!(lines.last().expect("a summary")["calls"], 57);
+}
+
+#[test]
+fn root_an_executable_without_a_match_does_not_stop_the_other() {
+    let dir = Directory::new();
+    let file = dir.file("out");
+    let mut one = Running::held(&fixture("counts"), &["-n", "50"]);
+    let two = Running::held(&fixture("inlined"), &[]);
+    let pids = format!("{},{}", one.pid(), two.pid());
+    let mut tracer = start(&file, &["-u", "main.work", "-p", &pids]);
+    wait_attached(&tracer);
+    one.go();
+    one.wait_for("done", LIMIT);
+    let (output, lines) = interrupt(&mut tracer, &file);
+    output.expect_code(0);
+    assert_eq!(count_of(&lines, one.pid(), "main.work"), 50);
+    let notes = lines.last().expect("a summary")["notes"].to_string();
+    assert!(notes.contains("not traced") && notes.contains("inlined"), "{notes}");
+    // Nothing in either of them is a refusal.
+    let pids = two.pid().to_string();
+    gospect().run(&["trace", "-u", "main.nowhere", "-p", &pids]).expect_code(3);
+}
+
+#[test]
+fn root_every_thread_is_seen() {
+    let mut target = Running::held(&fixture("migrate"), &[]);
+    let pid = target.pid();
+    let select = functions(&["main.hop", "main.rest"]);
+    let trace = Trace::attach(&select, pid, || {
+        target.go();
+        target.wait_for("done", LIMIT);
+    });
+    trace.output.expect_code(0);
+    let done = target.wait_for("done", LIMIT);
+    for (func, count) in done["calls"].as_object().expect("calls") {
+        assert_eq!(trace.calls_of(func).len() as u64, number(count), "{func}");
+    }
+    let tids: BTreeSet<u64> =
+        trace.of_type("call").iter().map(|call| number(&call["tid"])).collect();
+    assert!(tids.len() > 1, "it did move: {done}");
+}
+
+#[test]
+fn root_a_deleted_executable_is_traced() {
+    let dir = Directory::new();
+    let program = dir.copy(&fixture("counts"), "deleted");
+    let mut target = Running::held(&program, &["-n", "40"]);
+    fs::remove_file(&program).expect("it is there");
+    let pid = target.pid().to_string();
+    gospect().run(&["info", "-p", &pid]).expect_code(0);
+    let trace = Trace::attach(&["-u", "main.work"], target.pid(), || {
+        target.go();
+        target.wait_for("done", LIMIT);
+    });
+    trace.output.expect_code(0);
+    trace.expect_sound();
+    assert_eq!(trace.calls_of("main.work").len(), 40);
+    assert!(target.wait(LIMIT).success());
+}
+
+/// Starts `script` in a shell inside new namespaces.
+fn unshared(options: &[&str], script: &str, program: &Path) -> Running {
+    let mut command = Command::new("unshare");
+    command.args(options).args(["sh", "-ec", script, "sh", path_text(program)]);
+    let running = Running::spawn(command);
+    running.wait_for("ready", LIMIT);
+    running
+}
+
+#[test]
+fn root_a_process_of_another_mount_namespace_is_traced() {
+    let dir = Directory::new();
+    fs::create_dir(dir.file("empty")).expect("a directory");
+    dir.copy(&fixture("counts"), "inside");
+    let script = format!(
+        "mount -t tmpfs none {0}; cp \"$1\" {0}/only-inside; exec {0}/only-inside -wait -n 30",
+        path_text(&dir.file("empty"))
+    );
+    let mut target = unshared(&["-m"], &script, &dir.file("inside"));
+    assert!(!dir.file("empty/only-inside").exists(), "it is seen from inside only");
+    let trace = Trace::attach(&["-u", "main.work"], target.pid(), || {
+        target.go();
+        target.wait_for("done", LIMIT);
+    });
+    trace.output.expect_code(0);
+    trace.expect_sound();
+    assert_eq!(trace.calls_of("main.work").len(), 30);
+    assert!(target.wait(LIMIT).success());
+}
+
+#[test]
+fn root_a_process_of_another_pid_namespace_is_traced() {
+    let script = "\"$1\" -wait -n 30; true";
+    let mut target = unshared(&["-p", "-f"], script, &fixture("counts"));
+    // unshare, its shell (process 1 in there), and the fixture.
+    let children = |pid: u32| -> u32 {
+        let path = format!("/proc/{pid}/task/{pid}/children");
+        fs::read_to_string(path).expect("its children").trim().parse().expect("one child")
+    };
+    let pid = children(children(target.pid()));
+    let inside = number(&target.wait_for("ready", LIMIT)["pid"]);
+    assert_ne!(u64::from(pid), inside, "it has another id inside");
+    let trace = Trace::attach(&["-u", "main.work"], pid, || {
+        target.go();
+        target.wait_for("done", LIMIT);
+    });
+    trace.output.expect_code(0);
+    trace.expect_sound();
+    let seen = trace.calls_of("main.work");
+    assert_eq!(seen.len(), 30);
+    assert!(seen.iter().all(|call| call["pid"] == pid), "ids are those of our namespace");
+    target.wait(LIMIT);
+}
+
+// --exe.
+
+#[test]
+fn root_every_process_of_a_file_is_seen() {
+    let dir = Directory::new();
+    let program = dir.copy(&fixture("counts"), "shared");
+    let file = dir.file("out");
+    let mut running = Running::held(&program, &["-n", "20"]);
+    let mut tracer = start(&file, &["--exe", path_text(&program), "-u", "main.work"]);
+    wait_attached(&tracer);
+    let mut later: Vec<Running> = (0..2).map(|_| Running::held(&program, &["-n", "30"])).collect();
+    for target in later.iter_mut().chain([&mut running]) {
+        target.go();
+        assert!(target.wait(LIMIT).success());
+    }
+    let (output, lines) = interrupt(&mut tracer, &file);
+    output.expect_code(0);
+    assert_eq!(count_of(&lines, running.pid(), "main.work"), 20);
+    for target in &later {
+        assert_eq!(count_of(&lines, target.pid(), "main.work"), 30);
+    }
+    let summary = lines.last().expect("a summary");
+    assert_eq!(summary["processes"], 3);
+    let notes = summary["notes"].to_string();
+    assert!(notes.contains("before the attach"), "{notes}");
+}
+
+#[test]
+fn root_a_first_positional_is_the_executable() {
+    let dir = Directory::new();
+    let program = dir.copy(&fixture("counts"), "positional");
+    let path = path_text(&program);
+    let mut tracer = gospect().start(&["trace", path, "main.work(i=(%ax):s64)"]);
+    let hint = tracer.wait_error_line(LIMIT, |line| line.contains("nothing runs"));
+    assert!(hint.contains(&format!("-- {path}")), "{hint}");
+    wait_attached(&tracer);
+    let mut target = Running::start(&program, &["-n", "2", "-g", "1"]);
+    assert!(target.wait(LIMIT).success());
+    tracer.wait_line(LIMIT, |line| line.contains("main.work(i=1)"));
+    tracer.signal("INT");
+    let output = gospect().finish(&mut tracer);
+    output.expect_code(0);
+    // Several processes may come: the pid stands beside the goroutine.
+    let who = format!(" {}/g", target.pid());
+    assert!(output.stdout.lines().all(|line| line.contains(&who)), "{}", output.story());
+}
+
+#[test]
+fn root_a_replaced_file_is_planned_anew() {
+    let dir = Directory::new();
+    let program = dir.copy(&fixture("counts"), "replaced");
+    let file = dir.file("out");
+    let mut tracer =
+        start(&file, &["--exe", path_text(&program), "-u", "main.work", "-u", "main.host"]);
+    wait_attached(&tracer);
+    let mut before = Running::start(&program, &["-n", "11"]);
+    assert!(before.wait(LIMIT).success());
+    let fresh = dir.copy(&fixture("inlined"), "fresh");
+    fs::rename(fresh, &program).expect("a rename");
+    tracer.wait_error_line(LIMIT, |line| line.contains("planned anew"));
+    let mut after = Running::start(&program, &["-n", "12"]);
+    assert!(after.wait(LIMIT).success());
+    let (output, lines) = interrupt(&mut tracer, &file);
+    output.expect_code(0);
+    assert_eq!(count_of(&lines, before.pid(), "main.work"), 11);
+    assert_eq!(count_of(&lines, after.pid(), "main.host"), 12);
+}
+
+// Launching.
+
+#[test]
+fn root_a_command_runs_as_the_user_named() {
+    let dir = Directory::new();
+    let program = dir.copy(&fixture("identity"), "identity");
+    let trace = Trace::launch(&["--user", "nobody", "-u", "main.work"], &program, &[]);
+    trace.output.expect_code(0);
+    trace.expect_returned();
+    let done = trace.done();
+    let id = |option: &str| -> u64 {
+        let output = Command::new("id").args([option, "nobody"]).output().expect("id");
+        String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number")
+    };
+    let home = {
+        let passwd = fs::read_to_string("/etc/passwd").expect("passwd");
+        let line = passwd.lines().find(|line| line.starts_with("nobody:")).expect("nobody");
+        line.split(':').nth(5).expect("a home").to_owned()
+    };
+    for key in ["uid", "euid"] {
+        assert_eq!(number(&done[key]), id("-u"), "{done}");
+    }
+    assert_eq!(number(&done["gid"]), id("-g"), "{done}");
+    assert_eq!(done["groups"], serde_json::json!([id("-g")]), "{done}");
+    assert_eq!((&done["home"], &done["user"]), (&home.into(), &"nobody".into()));
+}
+
+/// Nothing on stdout, one line on stderr with all of `words`.
+#[track_caller]
+fn expect_line(output: &Output, code: i32, words: &[&str]) {
+    output.expect_code(code);
+    assert_eq!(output.stdout, "", "{}", output.story());
+    assert_eq!(output.stderr.lines().count(), 1, "{}", output.story());
+    for word in words {
+        assert!(output.stderr.contains(word), "no {word:?} in {}", output.story());
+    }
+}
+
+#[test]
+fn root_commands_that_cannot_be_traced_are_refused() {
+    let dir = Directory::new();
+    let script = dir.file("script");
+    fs::write(&script, "#!/bin/sh\necho ran\n").expect("a script");
+    let not_executable = dir.copy(&fixture("counts"), "plain");
+    use std::os::unix::fs::PermissionsExt as _;
+    let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode));
+    mode(&script, 0o755).expect("its mode");
+    mode(&not_executable, 0o644).expect("its mode");
+    let counts = fixture("counts");
+    let launch = |options: &[&str], program: &str| {
+        let line = [&["trace", "-u", "main.*"], options, &["--", program]].concat();
+        gospect().run(&line)
+    };
+    expect_line(&launch(&[], "no-such-command"), 1, &["no-such-command", "not found"]);
+    expect_line(&launch(&[], "./no-such-file"), 1, &["./no-such-file", "no such file"]);
+    expect_line(&launch(&[], "/tmp"), 1, &["/tmp", "directory"]);
+    expect_line(&launch(&[], path_text(&not_executable)), 1, &["not executable"]);
+    expect_line(&launch(&[], path_text(&script)), 1, &[path_text(&script), "not an ELF"]);
+    expect_line(&launch(&[], "/bin/true"), 1, &["/bin/true", "Go"]);
+    let unknown = launch(&["--user", "no-such-user"], path_text(&counts));
+    expect_line(&unknown, 1, &["no-such-user"]);
+    let line = ["trace", "--user", "nobody", "-u", "main.*", "--exe", path_text(&counts)];
+    expect_line(&gospect().run(&line), 2, &["--user"]);
+}
+
+#[test]
+fn root_a_command_its_user_may_not_start_is_a_failure() {
+    let dir = Directory::new();
+    let program = dir.copy(&fixture("counts"), "mine");
+    use std::os::unix::fs::PermissionsExt as _;
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).expect("its mode");
+    let line = ["trace", "--user", "nobody", "-u", "main.*", "--", path_text(&program)];
+    expect_line(&gospect().run(&line), 1, &[path_text(&program), "permission"]);
+}
+
+/// `gospect args…` as nobody.
+fn as_nobody(dir: &Directory, args: &[&str]) -> Output {
+    let own = dir.file("gospect");
+    if !own.exists() {
+        dir.copy(Path::new(env!("CARGO_BIN_EXE_gospect")), "gospect");
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=nobody", "--regid=nogroup", "--clear-groups"]).arg(own).args(args);
+    command.current_dir("/");
+    run(command)
+}
+
+#[test]
+fn root_without_the_rights_one_line_says_so() {
+    let dir = Directory::new();
+    let program = dir.copy(&fixture("counts"), "counts");
+    let path = path_text(&program);
+    let target = Running::held(&program, &[]);
+    let pid = target.pid().to_string();
+    let select = ["trace", "-u", "main.*"];
+    let attach = as_nobody(&dir, &[&select[..], &["-p", &pid]].concat());
+    expect_line(&attach, 1, &["no permission", &pid, "root"]);
+    let launch = as_nobody(&dir, &[&select[..], &["--", path]].concat());
+    expect_line(&launch, 1, &["no permission", "root"]);
+    let exe = as_nobody(&dir, &[&select[..], &["--exe", path, "-q"]].concat());
+    expect_line(&exe, 1, &["no permission", "root"]);
+    // What needs no rights works.
+    as_nobody(&dir, &["info", path]).expect_code(0);
+    let plan = as_nobody(&dir, &["trace", "--dry-run", "-u", "main.*", "--", path]);
+    plan.expect_code(0);
+    assert!(plan.stdout.contains("main.work"), "{}", plan.story());
+    drop(target);
+}
