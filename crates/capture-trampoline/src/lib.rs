@@ -4,11 +4,14 @@
 //! [`emit`] turns a plan into code and patches and touches no process; the rest of the crate
 //! brings them into one, reads the rings and takes everything out again.
 
+mod clock;
 pub mod emit;
 mod error;
 mod install;
 pub mod layout;
 mod ptrace;
+mod reader;
+mod rings;
 mod step;
 mod view;
 

@@ -1,0 +1,239 @@
+//! Rings written by a simulated target, honest and hostile.
+
+use super::*;
+use crate::layout::{DATA, DROPS, HEAD, LIMIT, SLACK, tag};
+use address::Avma;
+use proptest::prelude::*;
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use std::os::fd::AsFd as _;
+
+const RINGS: Rings = Rings { base: Avma(0), count: 2, bytes: SLACK };
+const SLOTS: u64 = SLACK as u64 / UNIT as u64;
+
+/// Site 0 carries nothing, site 1 carries 40 bytes, site 2 is not installed.
+fn sites() -> Vec<SiteInfo> {
+    let site = |installed, payload, units| SiteInfo {
+        record: SiteRecord { installed, payload, units, sp_delta: 16 },
+        is_entry: payload == 0,
+    };
+    vec![site(true, 0, 1), site(true, 40, 3), site(false, 0, 1)]
+}
+
+struct Target {
+    view: View,
+    reader: Reader,
+    clock: Clock,
+    seen: Vec<Vec<u8>>,
+}
+
+impl Target {
+    fn new() -> Self {
+        let fd = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&fd, RINGS.size()).unwrap();
+        let view = View::new(fd.as_fd(), RINGS.size() as usize).unwrap();
+        let reader = Reader::new(7, RINGS, 10, sites());
+        reader.open(&view);
+        Self { view, reader, clock: Clock::new(), seen: Vec::new() }
+    }
+
+    fn start(ring: u32) -> usize {
+        (RINGS.stride() * ring) as usize
+    }
+
+    /// Reserves as the recorder does: position and low drops, `None` when full.
+    fn reserve(&self, ring: u32, units: u32) -> Option<(usize, u8)> {
+        let start = Self::start(ring);
+        let head = self.view.load(start + HEAD as usize);
+        let next = head + u64::from(units) * UNIT as u64;
+        let drops = self.view.load(start + DROPS as usize);
+        if next > self.view.load(start + LIMIT as usize) {
+            self.view.store(start + DROPS as usize, drops + 1);
+            return None;
+        }
+        self.view.store(start + HEAD as usize, next);
+        let at = start + DATA as usize + (head as usize & (RINGS.bytes as usize - 1));
+        Some((at, drops as u8))
+    }
+
+    fn fill(&self, at: usize, drops: u8, site: u32, goid: u64, payload: &[u8]) {
+        let units = 1 + payload.len().div_ceil(UNIT) as u32;
+        self.view.store(at + 8, goid);
+        self.view.store(at + 16, 0x40_1000 | u64::from(drops) << 56);
+        self.view.store(at + 24, u64::from(tag(site, units)) | 96 << 32);
+        self.view.fill(at + UNIT, payload);
+    }
+
+    fn commit(&self, at: usize) {
+        self.view.store(at, clock::tsc());
+    }
+
+    /// One whole record; false when it was dropped.
+    fn record(&self, ring: u32, goid: u64) -> bool {
+        let Some((at, drops)) = self.reserve(ring, 1) else { return false };
+        self.fill(at, drops, 0, goid, &[]);
+        self.commit(at);
+        true
+    }
+
+    fn round(&mut self, is_over: bool) -> Vec<u64> {
+        let seen = &mut self.seen;
+        let before = seen.len();
+        let sink = &mut |bytes: &[u8]| seen.push(bytes.to_vec());
+        self.reader.round(&self.view, &mut self.clock, is_over, sink);
+        self.seen[before..].iter().map(|bytes| Record::parse(bytes).unwrap().goid).collect()
+    }
+
+    /// Rounds until the margin has passed.
+    fn settle(&mut self) -> Vec<u64> {
+        let mut all = self.round(false);
+        std::thread::sleep(Duration::from_micros(50));
+        all.extend(self.round(false));
+        all
+    }
+
+    fn counters(&self) -> (u64, u64) {
+        self.reader.counters(&self.view)
+    }
+}
+
+#[test]
+fn rings_are_merged_by_time() {
+    let mut target = Target::new();
+    for goid in 1..=20 {
+        assert!(target.record((goid * 7 % 2) as u32, goid));
+    }
+    assert_eq!(target.settle(), (1..=20).collect::<Vec<_>>());
+    assert_eq!(target.counters(), (20, 0));
+    let times: Vec<u64> =
+        target.seen.iter().map(|bytes| Record::parse(bytes).unwrap().ts_ns).collect();
+    assert!(times.is_sorted());
+}
+
+#[test]
+fn a_record_has_all_its_parts() {
+    let mut target = Target::new();
+    let payload: Vec<u8> = (0..40).collect();
+    let (at, drops) = target.reserve(1, 3).unwrap();
+    target.fill(at, drops, 1, 5, &payload);
+    target.commit(at);
+    target.settle();
+    let record = Record::parse(&target.seen[0]).unwrap();
+    let expected = Record {
+        ts_ns: record.ts_ns,
+        goid: 5,
+        stack: 0,
+        depth: 80,
+        caller: 0,
+        site: 1,
+        pid: 7,
+        tid: 0,
+        lost: 0,
+        cpu: 11,
+        flags: RecordFlags(0),
+        kind: RecordKind::Hit,
+        payload: &payload,
+    };
+    assert_eq!(record, expected);
+    // The same ring again: every first word was zeroed.
+    assert!(target.record(1, 6));
+    assert_eq!(target.settle(), [6]);
+}
+
+#[test]
+fn a_full_ring_loses_exactly_what_it_counts() {
+    let mut target = Target::new();
+    let mut written = 0;
+    for goid in 0..1000 {
+        written += u64::from(target.record(0, goid));
+    }
+    assert_eq!(written, SLOTS);
+    target.settle();
+    assert!(target.record(0, 5000));
+    target.settle();
+    assert_eq!(target.seen.len() as u64, SLOTS + 1);
+    assert_eq!(target.counters(), (SLOTS + 1, 1000 - SLOTS));
+    // The loss lies between the last record before it and the first after it.
+    let lost = |at: usize| Record::parse(&target.seen[at]).unwrap().lost;
+    assert_eq!(u64::from(lost(SLOTS as usize)), 1000 - SLOTS);
+    assert_eq!(lost(SLOTS as usize - 1), 0);
+}
+
+#[test]
+fn an_unwritten_record_holds_back_what_may_come_after_it() {
+    let mut target = Target::new();
+    let (at, drops) = target.reserve(0, 1).unwrap();
+    assert!(target.record(0, 2));
+    assert!(target.record(1, 3));
+    assert_eq!(target.settle(), [0u64; 0]);
+    target.fill(at, drops, 0, 1, &[]);
+    target.commit(at);
+    assert_eq!(target.settle(), [2, 3, 1]);
+    assert_eq!(target.counters(), (3, 0));
+}
+
+#[test]
+fn the_dead_leave_holes_that_are_counted() {
+    let mut target = Target::new();
+    assert!(target.record(0, 1));
+    // One was filled and never committed, one not even filled.
+    let (at, drops) = target.reserve(0, 3).unwrap();
+    target.fill(at, drops, 1, 2, &[1; 40]);
+    assert!(target.record(0, 3));
+    target.reserve(0, 3).unwrap();
+    assert_eq!(target.round(true), [1, 3]);
+    assert_eq!(target.counters(), (2, 2));
+}
+
+#[test]
+fn others_go_ahead_of_a_record_that_never_comes() {
+    let mut target = Target::new();
+    target.reader.hold = Duration::from_millis(5);
+    let (at, drops) = target.reserve(0, 1).unwrap();
+    assert!(target.record(1, 2));
+    assert_eq!(target.settle(), [0u64; 0]);
+    std::thread::sleep(Duration::from_millis(10));
+    assert_eq!(target.settle(), [2]);
+    // It comes too late to be put in its place: its time is older than what was handed over.
+    target.fill(at, drops, 0, 1, &[]);
+    target.view.store(at, target.reader.started);
+    assert_eq!(target.settle(), [0u64; 0]);
+    assert_eq!(target.counters(), (1, 1));
+}
+
+proptest! {
+    #[test]
+    fn hostile_rings_give_valid_records_or_losses(
+        heads in prop::collection::vec(prop_oneof![0..40_000u64, any::<u64>()], 2..8),
+        words in prop::collection::vec((0..RINGS.size() / 8, word()), 0..600),
+        is_over in any::<bool>(),
+    ) {
+        let mut target = Target::new();
+        for (offset, word) in words {
+            target.view.store(offset as usize * 8, word);
+        }
+        for (index, head) in heads.into_iter().enumerate() {
+            let ring = index as u32 % 2;
+            target.view.store(Target::start(ring) + HEAD as usize, head);
+            target.round(is_over);
+        }
+        prop_assert!(target.seen.len() as u64 <= 8 * SLOTS);
+        let mut last = 0;
+        for bytes in &target.seen {
+            let record = Record::parse(bytes).unwrap();
+            prop_assert!(record.site < 2 && record.pid == 7);
+            prop_assert_eq!(record.payload.len(), [0, 40][record.site as usize]);
+            prop_assert!(record.ts_ns >= last);
+            last = record.ts_ns;
+        }
+    }
+}
+
+/// Words that are nothing, anything, or nearly right: a time of now, a tag.
+fn word() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        any::<u64>(),
+        (0..4u32, 0..5u32, any::<u32>())
+            .prop_map(|(site, units, depth)| u64::from(tag(site, units)) | u64::from(depth) << 32),
+        (0..1u64 << 32).prop_map(|later| clock::tsc() + later),
+    ]
+}
