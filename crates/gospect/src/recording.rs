@@ -19,6 +19,8 @@ pub struct Ending {
     pub drained_after: Option<u64>,
     /// The end on the capture's clock, nanoseconds.
     pub end_ns: u64,
+    /// Whether text shows pids: several processes were captured, or may have been.
+    pub pids: bool,
 }
 
 /// A file being recorded.
@@ -28,6 +30,7 @@ pub struct Recording {
     records: u64,
     drained_after: Option<u64>,
     end_ns: u64,
+    pids: bool,
 }
 
 impl Recording {
@@ -37,6 +40,7 @@ impl Recording {
         plan: &Plan,
         unix_offset_ns: i64,
         backend: &str,
+        pids: bool,
     ) -> anyhow::Result<Self> {
         let failed = || format!("failed to write the recording {}", path.display());
         let file = File::create(path).with_context(failed)?;
@@ -50,7 +54,7 @@ impl Recording {
         let mut writer =
             FileWriter::new(BufWriter::new(file), &header, &plan).with_context(failed)?;
         writer.flush().with_context(failed)?;
-        Ok(Self { writer, path: path.to_owned(), records: 0, drained_after: None, end_ns: 0 })
+        Ok(Self { writer, path: path.to_owned(), records: 0, drained_after: None, end_ns: 0, pids })
     }
 
     /// Adds one record in wire form.
@@ -86,6 +90,7 @@ impl Recording {
             summary: summary.clone(),
             drained_after: self.drained_after,
             end_ns: self.end_ns,
+            pids: self.pids,
         };
         let (names, ending) = (serde_json::to_vec(names)?, serde_json::to_vec(&ending)?);
         self.writer.finish(&names, &ending).context(failed)?;

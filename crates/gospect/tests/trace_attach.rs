@@ -221,6 +221,55 @@ fn root_a_command_that_dies_by_a_signal_exits_with_4() {
     assert_eq!(summary["calls"], 0);
 }
 
+#[test]
+fn root_the_death_of_a_process_attached_to_exits_with_4() {
+    let mut panicking = Running::held(&fixture("fatal"), &["-value", "int"]);
+    let trace = Trace::attach(&["-u", "main.inner"], panicking.pid(), || {
+        panicking.go();
+        panicking.wait(LIMIT);
+    });
+    trace.output.expect_code(4);
+    assert_eq!(trace.of_type("panic").len(), 1);
+    assert_eq!(trace.summary()["target_signal"], Value::Null, "it exited with a status");
+
+    let killed = Running::start(&fixture("sleepy"), &["-g", "1"]);
+    killed.wait_for("parked", LIMIT);
+    let pid = killed.pid().to_string();
+    let mut tracer = gospect().start(&["trace", "--format", "json", "-u", "main.tick", "-p", &pid]);
+    wait_attached(&tracer);
+    killed.signal("KILL");
+    let output = gospect().finish(&mut tracer);
+    output.expect_code(4);
+    assert_eq!(output.summary()["target_signal"], 9);
+    assert!(output.summary()["notes"].to_string().contains("died by signal 9"));
+}
+
+#[test]
+fn root_a_process_that_is_gone_or_going_does_no_harm() {
+    let zombie = Running::start(Path::new("/bin/true"), &["x"]);
+    until("it ends", || !is_alive(zombie.pid().into()));
+    let pid = zombie.pid().to_string();
+    let output = gospect().run(&["trace", "-u", "main.*", "-p", &pid]);
+    expect_line(&output, 1, &[&pid]);
+    // Ends at any moment of the attach.
+    for delay_ms in [0, 5, 20, 60, 120, 200] {
+        let mut target = Running::held(&fixture("counts"), &["-n", "5"]);
+        let pid = target.pid().to_string();
+        let mut tracer =
+            gospect().start(&["trace", "--format", "json", "-u", "main.work", "-p", &pid]);
+        std::thread::sleep(Duration::from_millis(delay_ms));
+        target.go();
+        target.wait(LIMIT);
+        let output = gospect().finish(&mut tracer);
+        match output.code {
+            Some(0) => assert_eq!(output.summary()["lost"], 0, "{}", output.story()),
+            Some(3) => assert_eq!(output.summary()["calls"], 0, "{}", output.story()),
+            _ => expect_line(&output, 1, &[&pid]),
+        }
+        assert!(!output.stderr.contains("panicked"), "{}", output.story());
+    }
+}
+
 // Which processes.
 
 #[test]

@@ -67,7 +67,7 @@ pub struct Summary {
     pub overhead_pct: Option<f64>,
     /// Exit status of the launched command, 128 + signal if one ended it.
     pub target_exit: Option<i32>,
-    /// The signal that ended the launched command.
+    /// The signal that ended the launched command, or one of the processes attached to.
     pub target_signal: Option<i32>,
     /// Why nothing was seen, when nothing was.
     pub zero_hits: Option<String>,

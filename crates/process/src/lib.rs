@@ -6,6 +6,7 @@
 //! nothing in the processes it looks at.
 
 mod clock;
+mod ended;
 mod error;
 mod file_source;
 mod find;

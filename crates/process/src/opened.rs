@@ -11,6 +11,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 use std::time::Duration;
 
 /// A process (thread group), held by a pidfd and its start time: a recycled id is noticed.
@@ -55,6 +56,15 @@ impl Process {
         let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
         let timeout = Timespec::try_from(timeout).ok();
         matches!(poll(&mut fds, timeout.as_ref()), Ok(n) if n > 0)
+    }
+
+    /// How it ended; `None` while it runs, and when the kernel (before 6.15) does not tell it of
+    /// a process that its parent has waited for.
+    pub fn exit_status(&self) -> Option<ExitStatus> {
+        if self.is_alive() {
+            return None;
+        }
+        crate::ended::exit_status(self.pid, self.pidfd.as_fd())
     }
 
     /// Its directory in `/proc`, or that of a thread when the leader has left: a leader without

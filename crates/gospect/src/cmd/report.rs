@@ -36,7 +36,7 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<Outcome> {
     let mut out = sink::open(args.show.output.as_deref())?;
     let plan = Arc::new(contents.plan);
     let mut options = ShowOptions::new(&args.show, color);
-    options.pids = contents.pids.len() > 1;
+    options.pids = contents.ending.as_ref().map_or(contents.pids.len() > 1, |ending| ending.pids);
     if options.drilldown(&plan).is_some_and(|roots| roots.is_empty()) {
         return Err(nothing(format!(
             "{}: no function that was traced matches {}",

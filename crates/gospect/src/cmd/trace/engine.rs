@@ -59,6 +59,8 @@ pub struct Running<'a> {
     pub(super) child: Option<Held>,
     pub(super) watched: Option<Watched<'a>>,
     progress: Progress,
+    /// Whether text shows pids.
+    pids: bool,
     /// Read before the first record is awaited, so that a burst of them finds a warm reader.
     last_look: Instant,
 }
@@ -134,6 +136,7 @@ impl<'a> Engine<'a> {
             child,
             watched: None,
             progress: Progress::new(self.args),
+            pids: self.show.pids,
             last_look: Instant::now(),
         };
         for (target, pids, planned) in plans {
@@ -258,7 +261,8 @@ impl Running<'_> {
         let Installed { mut session, attach_time, notes } = installed;
         if let Some(path) = &self.args.capture.record {
             let backend = session.backend();
-            let recording = Recording::create(path, session.plan(), clock.unix_offset_ns, backend)?;
+            let (plan, offset_ns) = (session.plan(), clock.unix_offset_ns);
+            let recording = Recording::create(path, plan, offset_ns, backend, self.pids)?;
             session.record_to(recording);
         }
         self.attach_time += attach_time;

@@ -7,6 +7,9 @@ use output::{Summary, zero_hits_reason};
 use std::os::unix::process::ExitStatusExt as _;
 use std::time::Duration;
 
+/// How long the end of a process takes, once it began, before it is taken for an execve.
+const DYING: Duration = Duration::from_millis(200);
+
 /// How the capture ended.
 pub struct Finished {
     /// Why.
@@ -46,6 +49,16 @@ pub fn summarize(
     {
         total.target_signal = status.signal();
         total.target_exit = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    }
+    for process in &running.attached {
+        // The capture hears of an end a moment before it is complete.
+        if finished.reason == Reason::TargetsGone {
+            process.wait_exit(DYING);
+        }
+        if let Some(signal) = process.exit_status().and_then(|status| status.signal()) {
+            total.target_signal = Some(signal);
+            total.notes.push(format!("process {} died by signal {signal}", process.pid()));
+        }
     }
     if finished.reason == Reason::TargetsGone && running.child.is_none() {
         total.notes.push("every traced process is gone".to_owned());
