@@ -5,7 +5,7 @@
 //! target            stub                          recorder
 //! jmp stub  ──────▶ lea r13, [back]
 //!                   jmp recorder  ──────────────▶ reserve, fill, rdtsc, commit
-//!                   dd tag               ┌─────── jmp r13
+//!                   delta, tag           ┌─────── jmp r13
 //!            back:  moved instructions ◀─┘
 //! next   ◀───────── jmp next
 //! ```
@@ -229,7 +229,9 @@ fn add_function(
         let mut calls = Vec::new();
         for (event, key) in region.events.iter().zip(keys) {
             let recorder = recorders.get(key).copied().ok_or(Refused::Reach(region.start))?;
-            calls.push(Call { recorder, tag: layout::tag(event.site, key.units() as u32) });
+            let tag = layout::tag(event.site, key.units() as u32);
+            let delta = key.has_delta.then_some(event.sp_delta as u16);
+            calls.push(Call { recorder, tag, delta });
         }
         stubs.add(function.index, &body, region, &calls)?;
     }

@@ -11,7 +11,7 @@ use iced_x86::{Decoder, DecoderOptions, Instruction};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use testkit::{Fixture, Mode, Toolchain, toolchains};
+use testkit::{Fixture, Mode, REQUIRED, Toolchain, toolchain};
 
 /// Share of non-assembly functions that must carry an entry and all exits when faults are
 /// translated, in percent.
@@ -59,12 +59,15 @@ fn check(executable: &Executable, emitted: &Emitted, translates: bool) {
         if !piece.is_moved {
             continue;
         }
-        let len = bytes_at(piece.original, 1).len().max(15) as u64;
         let was = options.bias.to_avma(piece.original);
-        let original = executable.image().read_vec(piece.original, len);
-        let Ok(original) = original else { continue };
-        let original = instruction(&original, was.0);
-        assert_eq!(original.to_string(), here.to_string(), "0x{:x}", piece.original);
+        // Less than the longest instruction may be left at the end of the text.
+        let original = (1..=15)
+            .rev()
+            .find_map(|len| executable.image().read_vec(piece.original, len).ok())
+            .expect("text is in the file");
+        let original = instruction(&original, was.0).to_string();
+        let original = original.replace("short ", "");
+        assert_eq!(original, here.to_string(), "0x{:x}", piece.original);
     }
     for &(original, avma) in emitted.pc_map.moved() {
         let piece = emitted.pc_map.original(avma).expect("in a stub");
@@ -117,16 +120,21 @@ fn compiler(toolchain: &Toolchain) -> PathBuf {
 fn nearly_every_function_of_a_server_and_the_compiler_can_carry_trampolines() {
     let mut table = String::new();
     let mut failed = false;
-    for toolchain in toolchains() {
-        let server = Fixture::build("httpserver", &toolchain, Mode::Exe);
-        let pie = Fixture::build("httpserver", &toolchain, Mode::Pie);
-        let programs =
-            [("server", server), ("server pie", pie), ("compiler", compiler(&toolchain))];
+    let all: Vec<Toolchain> = REQUIRED.iter().map(|version| toolchain(version)).collect();
+    for (index, toolchain) in all.iter().enumerate() {
+        let mut programs = vec![("server", Fixture::build("httpserver", toolchain, Mode::Exe))];
+        let at_an_end = index == 0 || index + 1 == all.len();
+        if at_an_end {
+            programs.push(("server pie", Fixture::build("httpserver", toolchain, Mode::Pie)));
+            programs.push(("compiler", compiler(toolchain)));
+        }
         for (name, path) in &programs {
-            for (translates, least) in [(true, MIN_COVERAGE), (false, MIN_COVERAGE_UNTRANSLATED)] {
-                let name = format!("{} {name}", toolchain.version);
-                let (coverage, bytes) = row(&name, path, translates, &mut table);
-                failed |= coverage < least || bytes > MAX_BYTES;
+            let name = format!("{} {name}", toolchain.version);
+            let (coverage, bytes) = row(&name, path, true, &mut table);
+            failed |= coverage < MIN_COVERAGE || bytes > MAX_BYTES;
+            if at_an_end {
+                let (coverage, _) = row(&name, path, false, &mut table);
+                failed |= coverage < MIN_COVERAGE_UNTRANSLATED;
             }
         }
     }

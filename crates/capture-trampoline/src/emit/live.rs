@@ -6,10 +6,26 @@
 use super::Refused;
 use super::body::{Body, is_last};
 use address::Svma;
-use iced_x86::{FlowControl, InstructionInfoFactory, OpAccess, Register};
+use iced_x86::{
+    FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register, RflagsBits,
+};
 
 /// So far the straight line behind a site is followed.
 const MAX_SCAN: usize = 64;
+/// What arithmetic sets and the recorder changes; not the direction flag.
+const ARITHMETIC: u32 = RflagsBits::OF
+    | RflagsBits::SF
+    | RflagsBits::ZF
+    | RflagsBits::AF
+    | RflagsBits::CF
+    | RflagsBits::PF;
+
+/// `sbb r, r`: all bits of the carry flag, whatever the register held.
+fn is_mask(instruction: &Instruction) -> bool {
+    instruction.mnemonic() == Mnemonic::Sbb
+        && instruction.op0_register() == instruction.op1_register()
+        && instruction.op0_register() != Register::None
+}
 
 /// What is not yet known to be dead.
 struct Unknown {
@@ -30,7 +46,7 @@ pub(super) fn check_dead(
     if is_return {
         registers.push((Register::RDX, "RDX"));
     }
-    let mut unknown = Unknown { registers, flags: u32::MAX };
+    let mut unknown = Unknown { registers, flags: ARITHMETIC };
     for instruction in body.instructions.iter().skip(index).take(MAX_SCAN) {
         let at = Svma(instruction.ip());
         if instruction.rflags_read() & unknown.flags != 0 {
@@ -42,6 +58,7 @@ pub(super) fn check_dead(
             let live = unknown.registers.iter().find(|(register, _)| *register == full);
             if let Some(&(_, register)) = live
                 && !matches!(used.access(), OpAccess::Write | OpAccess::None)
+                && !is_mask(instruction)
             {
                 return Err(Refused::RegisterLive { at, register });
             }
@@ -50,7 +67,7 @@ pub(super) fn check_dead(
         unknown.registers.retain(|(register, _)| {
             !used.iter().any(|used| {
                 // A write of 32 bits clears the rest; shorter ones leave it.
-                used.access() == OpAccess::Write
+                (used.access() == OpAccess::Write || is_mask(instruction))
                     && used.register().full_register() == *register
                     && used.register().size() >= 4
             })

@@ -1,6 +1,7 @@
 //! The code that stubs share: reserve, fill, take the time, commit.
 //!
-//! On arrival R13 leads back to the stub and the 4 bytes before that are the record's tag.
+//! On arrival R13 leads back to the stub; the 4 bytes before that are the record's tag, and the
+//! 2 before those how far SP has moved in the function, where that is asked for.
 //! R12, R15, RAX and RDX are used, RAX and RDX restored:
 //! ```text
 //! X15 = RAX   R15 = RDX   R12 = ring, then record   RAX, RDX = whatever is at hand
@@ -20,12 +21,13 @@ use probe::RuntimeLayout;
 /// What tells one recorder from another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
-    /// At entries, how far the return address lies above SP.
-    pub(super) caller: Option<i32>,
+    /// Whether the return address is recorded: at entries.
+    pub(super) has_caller: bool,
     /// Whether RDX must survive.
     pub(super) saves_rdx: bool,
-    /// SP at the function's first instruction minus SP at the event, where a field needs it.
-    pub(super) first_sp: Option<i32>,
+    /// Whether the stub says, in 2 bytes before the tag, how far SP at the function's first
+    /// instruction lies above SP.
+    pub(super) has_delta: bool,
     /// What to add to the header.
     pub(super) fields: Vec<FixedField>,
 }
@@ -155,8 +157,9 @@ impl Recorder<'_> {
         let extra = if stack == Stack::System { 1 } else { 0 };
         self.reserve((self.key.units() + extra) * UNIT)?;
         self.goroutine(stack)?;
-        if let Some(above) = self.key.caller {
-            self.asm.mov(rax, qword_ptr(rsp + above))?;
+        if self.key.has_caller {
+            self.asm.movzx(eax, word_ptr(r13 - 6))?;
+            self.asm.mov(rax, qword_ptr(rsp + rax))?;
             self.asm.mov(qword_ptr(r12 + record::CALLER), rax)?;
         }
         self.asm.mov(byte_ptr(r12 + record::DROPS), dl)?;
@@ -181,6 +184,8 @@ impl Recorder<'_> {
     /// try at once; a failed exchange means that another record has been reserved.
     fn reserve(&mut self, bytes: usize) -> Result<(), IcedError> {
         let mut retry = self.asm.create_label();
+        // An instruction carries one label, and the caller may have set one here.
+        self.asm.zero_bytes()?;
         self.asm.set_label(&mut retry)?;
         self.asm.mov(rax, qword_ptr(r12 + HEAD))?;
         self.asm.lea(rdx, ptr(rax + bytes as i32))?;
@@ -246,7 +251,10 @@ impl Recorder<'_> {
             Base::Register(0) => self.asm.movq(rax, xmm15)?,
             Base::Register(2) => self.asm.mov(rax, r15)?,
             Base::Register(number) => self.asm.mov(rax, GENERAL[usize::from(number & 15)])?,
-            Base::FirstSp => self.asm.lea(rax, ptr(rsp + self.key.first_sp.unwrap_or(0)))?,
+            Base::FirstSp => {
+                self.asm.movzx(eax, word_ptr(r13 - 6))?;
+                self.asm.add(rax, rsp)?;
+            }
             Base::G => self.asm.mov(rax, r14)?,
         }
         match i32::try_from(sum.add) {

@@ -76,6 +76,9 @@ impl<'a, 'b> Chooser<'a, 'b> {
             if self.body.has_target(self.body.entry..here.add(1)) {
                 break;
             }
+            if u16::try_from(sp_delta).is_err() {
+                break;
+            }
             places.push(Event { site, at, sp_delta, kind });
             let Some(instruction) = self.body.instructions.get(at) else { break };
             let Some(change) = sp_change(instruction) else { break };
@@ -110,6 +113,9 @@ impl<'a, 'b> Chooser<'a, 'b> {
             }
             sp_delta -= change;
             at = before;
+            if u16::try_from(sp_delta).is_err() {
+                break;
+            }
             places.push(Event { site, at, sp_delta, kind });
         }
         self.place(places, exit)

@@ -6,6 +6,7 @@ use super::recorder::Key;
 use super::region::{Chooser, Event, Region};
 use super::{CodeSource, EmitOptions, FunctionCode, Refused, SiteRecord};
 use address::Svma;
+use iced_x86::Register;
 use probe::{Plan, Site};
 use wire::{GSource, SiteKind};
 
@@ -55,8 +56,8 @@ pub(super) fn select(
     let first = sites.first().ok_or_else(missing)?;
     let entry = plan.functions.get(first.function as usize).ok_or_else(missing)?.entry;
     let code = source.function(entry)?;
-    check_code(&code, sites)?;
     let body = Body::of(&code, entry);
+    check_code(&body, sites)?;
     let mut chooser = Chooser::new(&body, options.translates_faults);
     let is_entry = |site: &Site| site.kind == SiteKind::Entry;
     // Beginnings first: an end may then be recorded in the same region.
@@ -76,20 +77,32 @@ pub(super) fn select(
     Ok(Selected { index: first.function, entry, code, regions })
 }
 
-fn check_code(code: &FunctionCode, sites: &[Site]) -> Result<(), Refused> {
+fn check_code(body: &Body<'_>, sites: &[Site]) -> Result<(), Refused> {
+    let code = body.code;
     match code.analysis.entry {
         // What uprobes cannot replace, a jump may.
         Ok(_) | Err(binary::code::Refused::Unprobeable(_)) => {}
         Err(refused) => return Err(refused.into()),
     }
     let uses_tls = sites.iter().any(|site| site.g_source == GSource::Tls);
-    if code.is_assembly || code.analysis.loads_g || uses_tls {
+    if code.is_assembly || ((code.analysis.loads_g || uses_tls) && !reloads_g(body)) {
         return Err(Refused::Abi0);
     }
     match sites.iter().find(|site| site.kind == SiteKind::At) {
         Some(site) => Err(Refused::NoSuchSite(site.address)),
         None => Ok(()),
     }
+}
+
+/// Whether g is loaded behind a call only: a Go function, entered with g in R14, that calls
+/// assembly and restores R14 at once. One that is entered from assembly loads g first.
+fn reloads_g(body: &Body<'_>) -> bool {
+    let first_call = body.code.analysis.calls.first().map(|call| call.address);
+    let mut loads = body.instructions.iter().filter(|instruction| {
+        instruction.op0_register() == Register::R14 && instruction.segment_prefix() == Register::FS
+    });
+    let first_load = loads.next().map(|load| Svma(load.ip()));
+    matches!((first_load, first_call), (Some(load), Some(call)) if call < load)
 }
 
 /// The recorder for an event.
@@ -100,10 +113,11 @@ fn key(plan: &Plan, event: &Event) -> Result<Key, Refused> {
     let ops = plan.ops.get(start..start + usize::from(site.program.len)).ok_or_else(missing)?;
     let fields = evaluate(ops)?;
     let uses = |base: Base| fields.iter().any(|field| field.value.base == base);
+    let is_entry = event.kind == SiteKind::Entry;
     Ok(Key {
-        caller: (event.kind == SiteKind::Entry).then_some(event.sp_delta),
+        has_caller: is_entry,
         saves_rdx: event.kind != SiteKind::Return || uses(Base::Register(2)),
-        first_sp: uses(Base::FirstSp).then_some(event.sp_delta),
+        has_delta: is_entry || uses(Base::FirstSp),
         fields,
     })
 }

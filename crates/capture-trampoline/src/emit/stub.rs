@@ -6,8 +6,8 @@ use super::{EmitOptions, PATCH_LEN, Patch, Refused, TrampolinePc};
 use address::{Avma, Svma};
 use iced_x86::{Encoder, FlowControl, Instruction};
 
-/// `lea r13, [rip + 9]`: the byte behind the jump and the tag.
-const LEA_R13_BACK: [u8; 7] = [0x4c, 0x8d, 0x2d, 9, 0, 0, 0];
+/// `lea r13, [rip + …]`, without the distance.
+const LEA_R13: [u8; 3] = [0x4c, 0x8d, 0x2d];
 /// `jmp rel32`.
 const JMP: u8 = 0xe9;
 
@@ -15,6 +15,8 @@ const JMP: u8 = 0xe9;
 pub(super) struct Call {
     pub(super) recorder: Avma,
     pub(super) tag: u32,
+    /// How far SP has moved, for recorders that ask.
+    pub(super) delta: Option<u16>,
 }
 
 /// Stubs as they grow.
@@ -110,8 +112,13 @@ impl<'a> Stubs<'a> {
     }
 
     fn call(&mut self, call: &Call, at: Svma) -> Result<(), Refused> {
-        self.code.extend_from_slice(&LEA_R13_BACK);
+        let delta = call.delta.map(u16::to_le_bytes);
+        let delta = delta.as_ref().map_or(&[][..], |delta| delta);
+        let back = PATCH_LEN + delta.len() + size_of_val(&call.tag);
+        self.code.extend_from_slice(&LEA_R13);
+        self.code.extend_from_slice(&(back as u32).to_le_bytes());
         self.jump(call.recorder, at)?;
+        self.code.extend_from_slice(delta);
         self.code.extend_from_slice(&call.tag.to_le_bytes());
         Ok(())
     }

@@ -1,4 +1,7 @@
 //! Plans for whole executables, without values.
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+pub mod hand;
 
 use address::{Avma, Bias, Svma};
 use binary::code::{ExitKind, analyze_function};
