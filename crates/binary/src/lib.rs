@@ -12,6 +12,7 @@ mod dwarf;
 mod error;
 mod executable;
 mod function;
+pub mod globals;
 mod go_version;
 mod image;
 mod inline;

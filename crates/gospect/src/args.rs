@@ -26,6 +26,8 @@ pub enum Command {
     Ftrace(Box<FtraceArgs>),
     /// Shows a file written by `--record`
     Report(Box<ReportArgs>),
+    /// What every goroutine does now: state, stack, who started it; stops nothing
+    Goroutines(GoroutinesArgs),
     /// What works on this machine and process, and why not
     Doctor(DoctorArgs),
     /// Prints a shell completion script
@@ -185,7 +187,7 @@ pub struct CaptureArgs {
     #[arg(long)]
     pub strict: bool,
     /// Stop new hits when the estimated cost passes this share of one CPU
-    #[arg(long, value_name = "PCT")]
+    #[arg(long, value_name = "PCT", value_parser = percent)]
     pub max_overhead: Option<f64>,
     /// On detach, how long open trees may take to finish
     #[arg(long, value_name = "T", default_value = "500ms")]
@@ -196,6 +198,12 @@ pub struct CaptureArgs {
     /// Size of the ring between the target and gospect, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub ring: u32,
+}
+
+/// A share of one CPU; of several it may be more than 100.
+fn percent(text: &str) -> Result<f64, String> {
+    let number: Option<f64> = text.parse().ok().filter(|number: &f64| number.is_finite());
+    number.filter(|number| *number > 0.0).ok_or_else(|| "write a number above 0".to_owned())
 }
 
 /// How results look and where they go.
@@ -220,13 +228,13 @@ pub struct ShowArgs {
     #[arg(short = 'D', long, value_name = "NAME")]
     pub drilldown: Option<String>,
     /// Show at most this many nested calls
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub depth: Option<u32>,
     /// Hide calls shorter than this
     #[arg(long, value_name = "T")]
     pub min: Option<Span>,
     /// Stop after this many root calls
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub limit: Option<u64>,
     /// A table per function instead of the calls
     #[arg(long)]
@@ -339,6 +347,68 @@ pub struct ReportArgs {
     /// Events lost make the exit code 4
     #[arg(long)]
     pub strict: bool,
+}
+
+/// How goroutines look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum GoroutinesFormat {
+    /// For people
+    #[default]
+    Text,
+    /// One JSON object a line
+    Json,
+    /// As Go's own tracebacks, which other tools read
+    Go,
+}
+
+/// What goroutines of a group have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum GroupBy {
+    /// What they do
+    State,
+    /// What they wait for
+    Reason,
+    /// The statement that started them
+    Site,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    gospect goroutines -p 4242\n  \
+    gospect goroutines -p 4242 --group site\n  \
+    gospect goroutines -p 4242 --format go > goroutines.txt\n  \
+    gospect goroutines --core core.4242")]
+pub struct GoroutinesArgs {
+    /// The process
+    #[arg(short, long, value_name = "PID")]
+    pub pid: Option<u32>,
+    /// Read a core dump instead of a process
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub core: Option<PathBuf>,
+    /// The executable of the core dump, when it is not where it was
+    #[arg(value_name = "BIN", value_hint = ValueHint::FilePath)]
+    pub binary: Option<PathBuf>,
+    /// Count goroutines that are alike, with one of each
+    #[arg(long, value_enum)]
+    pub group: Option<GroupBy>,
+    /// Only goroutines in this state (running, runnable, waiting, syscall …)
+    #[arg(long, value_name = "STATE")]
+    pub state: Option<String>,
+    /// Leave stacks out
+    #[arg(long)]
+    pub no_stacks: bool,
+    /// Show the runtime's own functions on stacks; with --format go its goroutines too
+    #[arg(long)]
+    pub system: bool,
+    /// Separate file with the debug information
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub debug_file: Option<PathBuf>,
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: GoroutinesFormat,
+    /// Write to a file instead of stdout
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

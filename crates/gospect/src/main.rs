@@ -4,6 +4,7 @@
 mod args;
 mod clock;
 mod cmd;
+mod core_dump;
 mod duration;
 mod explain;
 mod facts;
@@ -31,6 +32,7 @@ fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::Trace(args) => cmd::trace::run(*args),
         Command::Ftrace(args) => cmd::ftrace::run(*args),
         Command::Report(args) => cmd::report::run(&args),
+        Command::Goroutines(args) => cmd::goroutines::run(&args),
         Command::Doctor(args) => cmd::doctor::run(&args),
         Command::Completions { shell } => cmd::completions::run(shell),
         Command::Man { dir } => cmd::man::run(&dir),

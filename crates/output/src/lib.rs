@@ -8,6 +8,8 @@
 mod clock;
 mod duration;
 mod function_listing;
+mod goroutine;
+mod goroutine_go;
 mod info;
 mod json;
 mod panic_value;
@@ -24,6 +26,10 @@ mod value_text;
 pub use clock::Clock;
 pub use duration::{go_duration, short_duration};
 pub use function_listing::{InlinedAt, ListedFunction, ListedValue, Traceable};
+pub use goroutine::{
+    GoroutineFrame, GoroutineGroup, GoroutineSite, GoroutineSummary, ListedGoroutine,
+};
+pub use goroutine_go::GoNames;
 pub use info::{BuildFacts, DwarfFacts, Fact, FunctionCounts, Info, ModuleInfo};
 pub use json::Json;
 pub use stat::{write_stat_json, write_stat_table};

@@ -4,6 +4,7 @@ pub mod completions;
 pub mod doctor;
 pub mod ftrace;
 pub mod funcs;
+pub mod goroutines;
 pub mod info;
 pub mod man;
 pub mod report;

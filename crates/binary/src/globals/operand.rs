@@ -1,0 +1,145 @@
+//! The accesses of a function to fixed addresses.
+
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
+    OpAccess, OpKind, Register,
+};
+use std::collections::HashSet;
+
+/// What an instruction does at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    /// Moves it to a register.
+    Load,
+    /// Moves a register or constant there.
+    Store,
+    /// Exchanges it with a register.
+    Exchange,
+    /// Takes the address.
+    Address,
+    /// Anything else (compare, add, ...).
+    Other,
+}
+
+/// One access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Access {
+    pub(super) what: Use,
+    /// Bytes; 0 for [`Use::Address`].
+    pub(super) size: usize,
+    pub(super) address: u64,
+}
+
+/// All accesses of code at `entry`, in its order: RIP-relative ones, and those through a
+/// register that a LEA set earlier in the same straight line.
+pub(super) fn accesses(code: &[u8], entry: u64) -> Vec<Access> {
+    let instructions: Vec<Instruction> =
+        Decoder::with_ip(64, code, entry, DecoderOptions::NONE).into_iter().collect();
+    let targets: HashSet<u64> = instructions
+        .iter()
+        .filter(|i| matches!(i.op0_kind(), OpKind::NearBranch64 | OpKind::NearBranch32))
+        .map(Instruction::near_branch_target)
+        .collect();
+    let mut known = Known::default();
+    let mut factory = InstructionInfoFactory::new();
+    let mut found = Vec::new();
+    for instruction in &instructions {
+        if targets.contains(&instruction.ip()) {
+            known = Known::default();
+        }
+        if instruction.is_invalid() {
+            known = Known::default();
+            continue;
+        }
+        let address = known.address_of(instruction);
+        if let Some(address) = address {
+            found.extend(access(instruction, address));
+        }
+        known.step(instruction, address, &mut factory);
+    }
+    found
+}
+
+fn access(instruction: &Instruction, address: u64) -> Option<Access> {
+    let memory = |operand: u32| instruction.op_kind(operand) == OpKind::Memory;
+    let what = match instruction.mnemonic() {
+        Mnemonic::Nop => return None,
+        Mnemonic::Lea => Use::Address,
+        Mnemonic::Mov if memory(0) => Use::Store,
+        Mnemonic::Mov => Use::Load,
+        Mnemonic::Xchg => Use::Exchange,
+        _ => Use::Other,
+    };
+    let size = if what == Use::Address { 0 } else { instruction.memory_size().size() };
+    Some(Access { what, size, address })
+}
+
+/// Registers that hold a fixed address.
+#[derive(Default)]
+struct Known([Option<u64>; 16]);
+
+impl Known {
+    fn slot(&mut self, register: Register) -> Option<&mut Option<u64>> {
+        let register = register.full_register();
+        if register.is_gpr64() { self.0.get_mut(register.number()) } else { None }
+    }
+
+    /// The fixed address that the instruction's memory operand is at.
+    fn address_of(&mut self, instruction: &Instruction) -> Option<u64> {
+        let has_memory = (0..instruction.op_count())
+            .any(|operand| instruction.op_kind(operand) == OpKind::Memory);
+        let plain = !matches!(instruction.memory_segment(), Register::FS | Register::GS)
+            && instruction.memory_index() == Register::None;
+        if !has_memory || !plain {
+            return None;
+        }
+        if instruction.is_ip_rel_memory_operand() {
+            return Some(instruction.ip_rel_memory_address());
+        }
+        let base = (*self.slot(instruction.memory_base())?)?;
+        Some(base.wrapping_add(instruction.memory_displacement64()))
+    }
+
+    fn step(
+        &mut self,
+        instruction: &Instruction,
+        address: Option<u64>,
+        factory: &mut InstructionInfoFactory,
+    ) {
+        match instruction.flow_control() {
+            FlowControl::Next | FlowControl::ConditionalBranch => {}
+            _ => *self = Self::default(),
+        }
+        for used in factory.info(instruction).used_registers() {
+            let written = !matches!(used.access(), OpAccess::Read | OpAccess::CondRead);
+            if written && let Some(slot) = self.slot(used.register()) {
+                *slot = None;
+            }
+        }
+        if instruction.code() == Code::Lea_r64_m
+            && let Some(slot) = self.slot(instruction.op0_register())
+        {
+            *slot = address;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_taken_is_followed_to_its_use() {
+        // lea rcx,[rip+0x100]; mov rax,1; xchg [rcx+8],rax; call; xchg [rcx],rax
+        let code = [
+            0x48, 0x8d, 0x0d, 0x00, 0x01, 0x00, 0x00, 0x48, 0xc7, 0xc0, 1, 0, 0, 0, 0x48, 0x87,
+            0x41, 0x08, 0xe8, 0, 0, 0, 0, 0x48, 0x87, 0x01,
+        ];
+        let found = accesses(&code, 0x1000);
+        let expected = [
+            Access { what: Use::Address, size: 0, address: 0x1107 },
+            Access { what: Use::Exchange, size: 8, address: 0x110f },
+        ];
+        assert_eq!(found, expected);
+    }
+}

@@ -1,0 +1,3 @@
+//! Names of wait reasons.
+
+pub use binary::globals::WaitReasons;
