@@ -25,8 +25,7 @@ fn disassemble(emitted: &Emitted, from: usize, to: usize, text: &mut String) {
     let mut at = from;
     while at < to {
         let ip = OPTIONS.code_base.0 + at as u64;
-        let mut decoder =
-            Decoder::with_ip(64, &emitted.code[at..to], ip, DecoderOptions::NONE);
+        let mut decoder = Decoder::with_ip(64, &emitted.code[at..to], ip, DecoderOptions::NONE);
         let instruction = decoder.decode();
         let start = OPTIONS.code_base.0..OPTIONS.code_base.0 + emitted.recorders.end as u64;
         let _ = writeln!(text, "  {ip:x}  {instruction}");
@@ -55,17 +54,16 @@ fn render(emitted: &Emitted, plan: &probe::Plan) -> String {
     disassemble(emitted, 0, emitted.recorders.end, &mut text);
     let text = &mut text;
     // Between recorders lies padding.
-    *text = text.lines().filter(|line| !line.ends_with("int3")).fold(
-        String::new(),
-        |mut all, line| {
+    *text =
+        text.lines().filter(|line| !line.ends_with("int3")).fold(String::new(), |mut all, line| {
             let _ = writeln!(all, "{line}");
             all
-        },
-    );
+        });
     for (index, patch) in emitted.patches.iter().enumerate() {
         let stub = |patch: &capture_trampoline::emit::Patch| {
             let from = OPTIONS.bias.to_avma(patch.address).0;
-            let jump = Decoder::with_ip(64, &patch.replacement, from, DecoderOptions::NONE).decode();
+            let jump =
+                Decoder::with_ip(64, &patch.replacement, from, DecoderOptions::NONE).decode();
             (jump.near_branch_target() - OPTIONS.code_base.0) as usize
         };
         let from = stub(patch);

@@ -105,10 +105,7 @@ pub(super) fn can_fault(instruction: &Instruction, info: &mut InstructionInfoFac
 
 /// Whether all that an instruction writes is SP, RBP, R12, R13, flags and the stack: no
 /// argument, result or program variable.
-pub(super) fn spares_values(
-    instruction: &Instruction,
-    info: &mut InstructionInfoFactory,
-) -> bool {
+pub(super) fn spares_values(instruction: &Instruction, info: &mut InstructionInfoFactory) -> bool {
     if instruction.flow_control() != FlowControl::Next {
         return false;
     }

@@ -23,11 +23,7 @@ pub struct PcMap {
 }
 
 impl PcMap {
-    pub(super) fn new(
-        pieces: Vec<TrampolinePc>,
-        end: Avma,
-        mut moved: Vec<(Svma, Avma)>,
-    ) -> Self {
+    pub(super) fn new(pieces: Vec<TrampolinePc>, end: Avma, mut moved: Vec<(Svma, Avma)>) -> Self {
         moved.sort_unstable_by_key(|moved| moved.0);
         Self { pieces, end, moved }
     }

@@ -104,7 +104,9 @@ impl<'a, 'b> Chooser<'a, 'b> {
     ) -> Result<(), Refused> {
         let mut at = self.body.index_of(exit).ok_or(Refused::NoSuchSite(exit))?;
         let mut places = vec![Event { site, at, sp_delta, kind }];
-        while places.len() < MAX_SHIFT && !self.body.has_target(self.body.address(at)..self.body.address(at).add(1)) {
+        while places.len() < MAX_SHIFT
+            && !self.body.has_target(self.body.address(at)..self.body.address(at).add(1))
+        {
             let Some(before) = at.checked_sub(1) else { break };
             let Some(instruction) = self.body.instructions.get(before) else { break };
             let Some(change) = sp_change(instruction) else { break };
@@ -143,7 +145,9 @@ impl<'a, 'b> Chooser<'a, 'b> {
                 if let Some(range) = self.ranges(start, event.at) {
                     match self.rate(&range, event) {
                         Err(found) => obstacle = obstacle.max(found),
-                        Ok(rating) if self.touches(&range) => touching.push((rating, range, *event)),
+                        Ok(rating) if self.touches(&range) => {
+                            touching.push((rating, range, *event))
+                        }
                         Ok(rating) => apart.push((rating, range, *event)),
                     }
                 }
@@ -236,8 +240,8 @@ impl<'a, 'b> Chooser<'a, 'b> {
         }
         if patched > end {
             let padding = self.body.bytes(end..patched).ok_or(Obstacle::Short)?;
-            let is_padding = end == self.body.code.analysis.end
-                && padding.iter().all(|&byte| byte == 0xcc);
+            let is_padding =
+                end == self.body.code.analysis.end && padding.iter().all(|&byte| byte == 0xcc);
             return if is_padding { Ok(()) } else { Err(Obstacle::Short) };
         }
         Ok(())
@@ -285,7 +289,7 @@ fn overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
 /// Keeps events in order of place, a beginning before an end.
 fn insert(events: &mut Vec<Event>, event: Event) {
     let is_entry = event.kind == SiteKind::Entry;
-    let index = events
-        .partition_point(|other| other.at < event.at || (other.at == event.at && !is_entry));
+    let index =
+        events.partition_point(|other| other.at < event.at || (other.at == event.at && !is_entry));
     events.insert(index, event);
 }

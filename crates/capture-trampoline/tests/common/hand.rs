@@ -246,8 +246,7 @@ impl Hand {
                     ExitKind::Return => SiteKind::Return,
                     ExitKind::Tail(_) => SiteKind::TailJump,
                 };
-                let program =
-                    if kind == SiteKind::Return { at_return } else { Program::default() };
+                let program = if kind == SiteKind::Return { at_return } else { Program::default() };
                 add(kind, exit.site.address, program);
             }
             plan.functions.push(PlannedFunction {

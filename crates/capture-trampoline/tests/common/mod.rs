@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 pub mod hand;
+pub mod machine;
 
 use address::{Avma, Bias, Svma};
 use binary::code::{ExitKind, analyze_function};
