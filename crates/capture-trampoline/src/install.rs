@@ -6,6 +6,7 @@
 
 mod area;
 mod gap;
+mod leftovers;
 mod memory;
 mod place;
 mod remote;
@@ -13,11 +14,10 @@ mod scan;
 mod target;
 mod text;
 
-pub(crate) use area::Area;
 pub(crate) use gap::{Layout, Wanted};
+pub(crate) use leftovers::remove_leftovers;
 pub(crate) use memory::TargetMemory;
 pub(crate) use place::Place;
-pub(crate) use remote::{CallSites, Remote};
 pub(crate) use target::{Prepared, Target};
 pub use target::{Removal, Report};
 pub(crate) use text::TextPatch;

@@ -4,17 +4,20 @@
 //! [`emit`] turns a plan into code and patches and touches no process; the rest of the crate
 //! brings them into one, reads the rings and takes everything out again.
 
+mod capture;
 mod clock;
 pub mod emit;
 mod error;
 mod install;
 pub mod layout;
+mod prepare;
 mod ptrace;
 mod reader;
 mod rings;
 mod step;
 mod view;
 
+pub use capture::{Options, TrampolineCapture, remove_leftovers};
 pub use error::Error;
 pub use install::{Removal, Report};
 #[doc(hidden)]

@@ -15,8 +15,6 @@ pub(crate) use access::check as check_access;
 pub(crate) use borrowed::{Borrowed, Called, find_syscall};
 pub(crate) use launch::AboutToExec;
 pub(crate) use stopped::Stopped;
-pub(crate) use sys::Registers;
-pub(crate) use thread::Thread;
 
 use crate::Error;
 

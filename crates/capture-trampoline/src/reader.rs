@@ -99,8 +99,14 @@ pub(crate) struct Round {
 }
 
 impl Reader {
-    /// For the rings of process `pid`, before any hit.
-    pub(crate) fn new(pid: u32, rings: Rings, first_ring: u32, sites: Vec<SiteInfo>) -> Self {
+    /// For the rings of process `pid`, which were opened when the counter was `started`.
+    pub(crate) fn new(
+        pid: u32,
+        rings: Rings,
+        first_ring: u32,
+        sites: Vec<SiteInfo>,
+        started: u64,
+    ) -> Self {
         Self {
             pid,
             rings,
@@ -109,18 +115,11 @@ impl Reader {
             progress: vec![Progress::default(); rings.count as usize],
             epoch: None,
             watermark: 0,
-            started: clock::tsc(),
+            started,
             pending: Vec::new(),
             payloads: Vec::new(),
             produced: 0,
             hold: HOLD,
-        }
-    }
-
-    /// Lets the target write: before this, every ring counts as full.
-    pub(crate) fn open(&self, view: &View) {
-        for index in 0..self.rings.count {
-            Ring::of(view, &self.rings, index).release(0);
         }
     }
 
@@ -182,7 +181,7 @@ impl Reader {
         let head = ring.head();
         let Some(mut progress) = self.progress.get(index).copied() else { return 0 };
         let waiting = head.wrapping_sub(progress.consumed);
-        if waiting > ring.bytes() || head % UNIT as u64 != 0 {
+        if waiting > ring.bytes() || !head.is_multiple_of(UNIT as u64) {
             // Not written by our code: start again from what it says.
             progress.spoiled += 1;
             progress.consumed = head & !(UNIT as u64 - 1);
@@ -254,7 +253,7 @@ impl Reader {
         }
         let lost = progress.drops.wrapping_add(progress.spoiled);
         let caller = if site.is_entry { header.caller } else { 0 };
-        let depth = header.depth.saturating_sub_signed(site.record.sp_delta);
+        let depth = (i64::from(header.depth) - i64::from(site.record.sp_delta)).max(0) as u32;
         self.pending.push(Pending {
             header: Header { caller, depth, ..header },
             stack,

@@ -44,15 +44,10 @@ impl View {
         if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Length in bytes.
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
     /// The word at a multiple of 8; `None` outside.
     fn word(&self, offset: usize) -> Option<&AtomicU64> {
         let end = offset.checked_add(8)?;
-        if end > self.len || offset % 8 != 0 {
+        if end > self.len || !offset.is_multiple_of(8) {
             return None;
         }
         // SAFETY: the word lies inside the mapping, which lives as long as `self`, and is aligned, since

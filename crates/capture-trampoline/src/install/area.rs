@@ -4,10 +4,12 @@ use super::gap::{Layout, PAGE};
 use super::memory::TargetMemory;
 use super::remote::Remote;
 use crate::Error;
+use crate::clock;
 use crate::layout::ENABLED;
+use crate::rings::Ring;
 use crate::step;
 use crate::view::View;
-use rustix::fs::{SealFlags, fcntl_add_seals, ftruncate};
+use rustix::fs::{FlockOperation, SealFlags, fcntl_add_seals, flock, ftruncate};
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsFd as _;
 
@@ -31,11 +33,14 @@ pub(crate) struct Area {
     pub(crate) code_len: u64,
     /// The rings, seen from here.
     pub(crate) rings: View,
+    /// The counter before any record.
+    pub(crate) opened: u64,
+    /// Locked as long as we live: so others know that the areas are in use.
+    _lock: File,
 }
 
 impl Area {
-    /// Maps the areas; `task` is a thread whose descriptors are the borrowed one's. What was
-    /// mapped is unmapped again when a later step fails.
+    /// Maps the areas. What was mapped is unmapped again when a later step fails.
     pub(crate) fn map(
         remote: &mut Remote<'_>,
         memory: &TargetMemory,
@@ -51,8 +56,18 @@ impl Area {
                 let _ = remote.call(libc::SYS_munmap, [start, len, 0, 0, 0, 0]);
             }
         }
-        let rings = result?;
-        Ok(Self { layout, code_len, rings })
+        let (rings, lock) = result?;
+        Ok(Self { layout, code_len, rings, opened: clock::tsc(), _lock: lock })
+    }
+
+    /// Takes all memory of the rings now, charged to us and not to the target, and lets the target
+    /// write into them.
+    pub(crate) fn open_rings(&self) -> Result<(), Error> {
+        self.rings.populate().map_err(|e| Error::io("reserve memory for the rings", e))?;
+        for index in 0..self.layout.rings.count {
+            Ring::of(&self.rings, &self.layout.rings, index).release(0);
+        }
+        Ok(())
     }
 
     /// Lets hits be recorded, or not.
@@ -78,7 +93,7 @@ fn map_all(
     code: &[u8],
     code_len: u64,
     done: &mut Vec<(u64, u64)>,
-) -> Result<View, Error> {
+) -> Result<(View, File), Error> {
     let [code_range, rings_range, control_range] = ranges(&layout, code_len);
     let read_write = libc::PROT_READ | libc::PROT_WRITE;
     let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -107,7 +122,10 @@ fn map_all(
     let arguments = [rings_range.0, rings_range.1, dont_dump, 0, 0, 0];
     remote.require("madvise", libc::SYS_madvise, arguments)?;
     let len = usize::try_from(rings_range.1).unwrap_or(usize::MAX);
-    View::new(file.as_fd(), len).map_err(|e| Error::io("map the rings", e))
+    let view = View::new(file.as_fd(), len).map_err(|e| Error::io("map the rings", e))?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive)
+        .map_err(|e| Error::io("lock the rings", e))?;
+    Ok((view, file))
 }
 
 /// Makes a memfd of `len` bytes in the target, lets `map` map it there, closes it there and gives

@@ -99,8 +99,7 @@ impl Target {
         report.foreign = foreign;
         let sites = CallSites::find(&process.maps()?, &place.text, &memory)?;
         let area = map_area(&process, &memory, &sites, prepared, &mut report)?;
-        // What the pages cost is charged to us, and no hit has to wait for a page.
-        area.rings.populate().map_err(|e| Error::io("reserve memory for the rings", e))?;
+        area.open_rings()?;
         let mut target = Self { process, memory, area, sites, patches: Vec::new(), report };
         let result = target.patch_in_rounds(patches, prepared);
         if let Err(error) = result.and_then(|()| target.area.enable(&target.memory, true)) {
@@ -129,7 +128,7 @@ impl Target {
         report.was_exposed = !remote.is_safe();
         let area = Area::map(&mut remote, &memory, prepared.layout, &prepared.code)?;
         remote.finish()?;
-        area.rings.populate().map_err(|e| Error::io("reserve memory for the rings", e))?;
+        area.open_rings()?;
         let mut target = Self { process, memory, area, sites, patches: Vec::new(), report };
         let written = text::write(&target.memory, patches.iter(), Direction::In)?;
         target.report.private_pages = written.pages;
@@ -327,7 +326,7 @@ fn patch_once(
 }
 
 /// Does `work` while every thread of `pid` stands; gives its result and how long that took.
-fn while_stopped<T: Send>(
+pub(super) fn while_stopped<T: Send>(
     pid: u32,
     mut work: impl FnMut(&mut Stopped) -> Result<T, Error> + Send,
 ) -> Result<(T, Duration), Error> {

@@ -31,8 +31,10 @@ impl Target {
         let fd = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&fd, RINGS.size()).unwrap();
         let view = View::new(fd.as_fd(), RINGS.size() as usize).unwrap();
-        let reader = Reader::new(7, RINGS, 10, sites());
-        reader.open(&view);
+        for index in 0..RINGS.count {
+            Ring::of(&view, &RINGS, index).release(0);
+        }
+        let reader = Reader::new(7, RINGS, 10, sites(), clock::tsc());
         Self { view, reader, clock: Clock::new(), seen: Vec::new() }
     }
 

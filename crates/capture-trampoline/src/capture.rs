@@ -1,0 +1,389 @@
+//! An installed plan: attach or launch, read, count, detach.
+
+use crate::Error;
+use crate::clock::{self, Clock};
+use crate::install::{self, Place, Removal, Report, Target, TargetMemory};
+use crate::prepare::{self, Made};
+use crate::ptrace::{self, AboutToExec, on_own_thread};
+use crate::reader::Reader;
+use binary::Executable;
+use capture::{Capture, Counters, Request, Scope};
+use process::{FileIdentity, FileSource, Process};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+use wire::{Record, RecordFlags, RecordKind};
+
+/// How long a launched process may take to become the program.
+const EXEC_LIMIT: Duration = Duration::from_secs(60);
+
+/// Longest pause between two rounds. A full ring of a busy CPU lasts about a millisecond.
+const MAX_PAUSE: Duration = Duration::from_millis(5);
+
+/// How often a target is asked whether it still has the memory we know.
+const CHECK: Duration = Duration::from_millis(50);
+
+/// What differs between installations.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The executable of the request's path, when it is open already.
+    pub executable: Option<Arc<Executable>>,
+}
+
+/// How it is to be brought into one process.
+enum Way<'a> {
+    Attach,
+    Launch(&'a mut (dyn FnMut() -> Result<(), capture::Error> + 'a)),
+}
+
+/// A plan in the code of one or more processes.
+pub struct TrampolineCapture {
+    installed: Vec<Installed>,
+    refused: BTreeMap<u32, String>,
+    removals: Vec<Removal>,
+    clock: Clock,
+    pause: Duration,
+    attached: bool,
+}
+
+struct Installed {
+    target: Target,
+    reader: Reader,
+    /// Nothing more will come.
+    is_over: bool,
+    checked: Instant,
+}
+
+impl TrampolineCapture {
+    /// Installs the request's plan in running processes. Hits count from the moment all sites
+    /// of a process are in place.
+    ///
+    /// Errors: [`capture::Error::Unsupported`] for [`Scope::EveryProcess`] and where the time stamp
+    /// counter tells no time, [`capture::Error::Permission`], [`capture::Error::ProcessGone`],
+    /// [`capture::Error::Failed`] with the reason. All targets are as before then.
+    pub fn install(request: &Request<'_>, options: Options) -> Result<Self, capture::Error> {
+        Self::install_by(request, &options, &mut Way::Attach)
+    }
+
+    /// Installs the plan in a process that is about to become the program: `release` lets it, and is
+    /// called once the process is watched. The code is in place before the program's first
+    /// instruction. The scope is that one process.
+    ///
+    /// Errors as for [`TrampolineCapture::install`], and [`capture::Error::Failed`] with that of
+    /// `release` as its source.
+    pub fn launch<E>(
+        request: &Request<'_>,
+        options: Options,
+        release: impl FnOnce() -> Result<(), E>,
+    ) -> Result<Self, capture::Error>
+    where
+        E: std::error::Error + Send + Sync + 'static,
+    {
+        let mut release = Some(release);
+        let mut release = move || match release.take() {
+            Some(release) => release().map_err(|error| capture::Error::Failed {
+                what: "start the program".to_owned(),
+                source: Box::new(error),
+            }),
+            None => Ok(()),
+        };
+        Self::install_by(request, &options, &mut Way::Launch(&mut release))
+    }
+
+    fn install_by(
+        request: &Request<'_>,
+        options: &Options,
+        way: &mut Way<'_>,
+    ) -> Result<Self, capture::Error> {
+        if let Some(have) = clock::why_unusable() {
+            return Err(capture::Error::Unsupported {
+                feature: "the in-process backend",
+                needs: "a time stamp counter that the kernel trusts".to_owned(),
+                have,
+            });
+        }
+        let pids = pids(&request.scope)?;
+        let executable = open(request, options)?;
+        let rings = prepare::ring_sizes(prepare::possible_cpus(), request.ring_bytes, pids.len());
+        let mut capture = Self {
+            installed: Vec::new(),
+            refused: BTreeMap::new(),
+            removals: Vec::new(),
+            clock: Clock::new(),
+            pause: Duration::ZERO,
+            attached: true,
+        };
+        for pid in pids {
+            // When one fails, dropping `capture` takes it out of the others.
+            let (target, made) = match way {
+                Way::Attach => attach(pid, request, &executable, rings)?,
+                Way::Launch(release) => launch(pid, request, &executable, rings, *release)?,
+            };
+            capture.add(target, made, rings.0);
+        }
+        Ok(capture)
+    }
+
+    fn add(&mut self, target: Target, made: Made, ring_count: u32) {
+        let reasons = made.emitted.refused.iter().map(|(f, reason)| (*f, reason.to_string()));
+        let busy = "a goroutine is parked where a jump would have to stand";
+        let foreign = "its code in memory differs from the file: another tracer is at work there";
+        self.refused.extend(reasons);
+        self.refused.extend(target.report.busy.iter().map(|&f| (f, busy.to_owned())));
+        self.refused.extend(target.report.foreign.iter().map(|&f| (f, foreign.to_owned())));
+        let first_ring = ring_count.wrapping_mul(self.installed.len() as u32);
+        let rings = target.area.layout.rings;
+        let opened = target.area.opened;
+        let reader = Reader::new(target.process.pid(), rings, first_ring, made.sites, opened);
+        self.installed.push(Installed { target, reader, is_over: false, checked: Instant::now() });
+    }
+
+    /// Functions of the plan that carry no trampolines in at least one process, and why.
+    pub fn refused(&self) -> &BTreeMap<u32, String> {
+        &self.refused
+    }
+
+    /// How each process's installation went: process id and report.
+    pub fn reports(&self) -> impl Iterator<Item = (u32, &Report)> {
+        self.installed.iter().map(|one| (one.target.process.pid(), &one.target.report))
+    }
+
+    /// How the removals went, after [`Capture::detach`].
+    pub fn removals(&self) -> &[Removal] {
+        &self.removals
+    }
+
+    /// One look at all rings; gives what was handed over and how full the fullest was.
+    fn round(&mut self, sink: &mut dyn FnMut(&[u8])) -> (usize, u64) {
+        self.clock.refine();
+        let (mut handed, mut fill) = (0, 0);
+        for one in &mut self.installed {
+            if one.is_over {
+                continue;
+            }
+            let end = one.end(self.attached);
+            let is_over = end.is_some();
+            let view = &one.target.area.rings;
+            let round = one.reader.round(view, &mut self.clock, is_over, sink);
+            handed += round.handed;
+            fill = fill.max(round.fill);
+            one.is_over = is_over;
+            if let Some(Some(kind)) = end {
+                let ts_ns = self.clock.ns(clock::tsc());
+                announce(kind, one.target.process.pid(), ts_ns, sink);
+                handed += 1;
+            }
+        }
+        (handed, fill)
+    }
+
+    /// Waits, but not beyond the end of a target.
+    fn wait(&self, pause: Duration) {
+        let live = self.installed.iter().filter(|one| !one.is_over);
+        let mut fds: Vec<_> =
+            live.map(|one| PollFd::new(&one.target.process, PollFlags::IN)).collect();
+        let timeout = Timespec::try_from(pause).ok();
+        // An interrupted wait is a short one.
+        let _ = rustix::event::poll(&mut fds, timeout.as_ref());
+    }
+}
+
+impl Installed {
+    /// Whether nothing more is written into the rings, and what ended it.
+    fn end(&mut self, attached: bool) -> Option<Option<RecordKind>> {
+        if !self.target.process.is_alive() {
+            return Some(Some(RecordKind::ProcessExit));
+        }
+        if !attached {
+            return Some(None);
+        }
+        if self.checked.elapsed() < CHECK {
+            return None;
+        }
+        self.checked = Instant::now();
+        if self.target.memory.is_current() {
+            return None;
+        }
+        // Its memory is gone: either it has ended a moment ago, or it is another program.
+        let ended = self.target.process.wait_exit(Duration::from_millis(100));
+        Some(Some(if ended { RecordKind::ProcessExit } else { RecordKind::Exec }))
+    }
+}
+
+impl Capture for TrampolineCapture {
+    fn backend(&self) -> &'static str {
+        "trampoline"
+    }
+
+    fn poll(
+        &mut self,
+        timeout: Duration,
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> Result<usize, capture::Error> {
+        let deadline = Instant::now().checked_add(timeout);
+        loop {
+            let (handed, fill) = self.round(sink);
+            self.pause = match fill {
+                20.. => Duration::ZERO,
+                1.. => Duration::from_micros(500),
+                0 => (self.pause * 2).clamp(Duration::from_micros(500), MAX_PAUSE),
+            };
+            let left = deadline.map_or(MAX_PAUSE, |d| d.saturating_duration_since(Instant::now()));
+            let is_done = self.installed.iter().all(|one| one.is_over);
+            if handed > 0 || left.is_zero() || is_done {
+                return Ok(handed);
+            }
+            self.wait(self.pause.min(left));
+        }
+    }
+
+    fn counters(&self) -> Result<Counters, capture::Error> {
+        let mut counters = Counters::default();
+        for one in &self.installed {
+            let (produced, lost) = one.reader.counters(&one.target.area.rings);
+            counters.produced += produced;
+            counters.lost += lost;
+        }
+        Ok(counters)
+    }
+
+    fn detach(&mut self) -> Result<(), capture::Error> {
+        if !std::mem::take(&mut self.attached) {
+            return Ok(());
+        }
+        let mut result = Ok(());
+        for one in &mut self.installed {
+            match one.target.remove() {
+                Ok(removal) => self.removals.push(removal),
+                Err(Error::Gone(_) | Error::Replaced(_)) => {}
+                Err(error) => result = result.and(Err(error.into())),
+            }
+        }
+        result
+    }
+}
+
+impl Drop for TrampolineCapture {
+    fn drop(&mut self) {
+        // Whoever wants to know how it went calls `detach`.
+        let _ = self.detach();
+    }
+}
+
+fn announce(kind: RecordKind, pid: u32, ts_ns: u64, sink: &mut dyn FnMut(&[u8])) {
+    let mut bytes = Vec::new();
+    let record = Record {
+        ts_ns,
+        goid: 0,
+        stack: 0,
+        depth: 0,
+        caller: 0,
+        site: 0,
+        pid,
+        tid: pid,
+        lost: 0,
+        cpu: u16::MAX,
+        flags: RecordFlags(0),
+        kind,
+        payload: &[],
+    };
+    record.write(&mut bytes);
+    sink(&bytes);
+}
+
+fn pids(scope: &Scope) -> Result<Vec<u32>, capture::Error> {
+    match scope {
+        Scope::Pids(pids) => Ok(pids.clone()),
+        Scope::EveryProcess => Err(capture::Error::Unsupported {
+            feature: "tracing every process of a file",
+            needs: "the uprobe backend: trampolines go into named processes".to_owned(),
+            have: "--backend trampoline".to_owned(),
+        }),
+    }
+}
+
+fn open(request: &Request<'_>, options: &Options) -> Result<Arc<Executable>, capture::Error> {
+    if let Some(executable) = &options.executable {
+        return Ok(Arc::clone(executable));
+    }
+    let source = FileSource::open(&request.path).map_err(Error::from)?;
+    let executable = Executable::open(Arc::new(source)).map_err(|e| capture::Error::Failed {
+        what: format!("read `{}`", request.path.display()),
+        source: Box::new(e),
+    })?;
+    Ok(Arc::new(executable))
+}
+
+fn attach(
+    pid: u32,
+    request: &Request<'_>,
+    executable: &Executable,
+    rings: (u32, u32),
+) -> Result<(Target, Made), Error> {
+    let process = Process::open(pid)?;
+    ptrace::check_access(pid)?;
+    check_image(&process, request)?;
+    // What stays there for want of a moment to unmap it does no harm.
+    install::remove_leftovers(pid)?;
+    let memory = TargetMemory::open(pid)?;
+    let place = Place::of(&process, executable.image())?;
+    let made = prepare::prepare(&process, &place, executable, request.plan, rings)?;
+    let target = Target::attach(process, memory, &place, &made.prepared)?;
+    Ok((target, made))
+}
+
+/// The process must run the image that the plan is for.
+fn check_image(process: &Process, request: &Request<'_>) -> Result<(), Error> {
+    if process.exe_identity()? == FileIdentity::of(&request.path)? {
+        return Ok(());
+    }
+    Err(Error::Unsuitable {
+        pid: process.pid(),
+        reason: format!("it does not run `{}`", request.path.display()),
+    })
+}
+
+fn launch(
+    pid: u32,
+    request: &Request<'_>,
+    executable: &Executable,
+    rings: (u32, u32),
+    release: &mut dyn FnMut() -> Result<(), capture::Error>,
+) -> Result<(Target, Made), capture::Error> {
+    let (tell, told) = mpsc::channel();
+    std::thread::scope(|scope| {
+        // The trace belongs to that thread; this one waits in `release` until the program is there,
+        // and signals that arrive meanwhile have to be answered.
+        let tracing = scope.spawn(move || {
+            on_own_thread(move || {
+                let waiting = AboutToExec::seize(pid)?;
+                // The receiver waits for this.
+                let _ = tell.send(());
+                let stopped = waiting.wait(EXEC_LIMIT)?;
+                let process = Process::open(pid)?;
+                check_image(&process, request)?;
+                let memory = TargetMemory::open(pid)?;
+                let place = Place::of(&process, executable.image())?;
+                let made = prepare::prepare(&process, &place, executable, request.plan, rings)?;
+                let target = Target::launch(process, memory, &place, &made.prepared, stopped)?;
+                Ok((target, made))
+            })
+        });
+        // Without a word the thread has failed, and says why.
+        let released = if told.recv().is_ok() { release() } else { Ok(()) };
+        let result = match tracing.join() {
+            Ok(result) => result.map_err(capture::Error::from),
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        released.and(result)
+    })
+}
+
+/// Takes out of a process what a killed tracer left in it. `Ok(None)` when there is nothing.
+///
+/// Errors: [`capture::Error::Permission`] when the tracer lives, and as for an installation.
+pub fn remove_leftovers(pid: u32) -> Result<Option<Removal>, capture::Error> {
+    Ok(install::remove_leftovers(pid)?)
+}

@@ -1,0 +1,179 @@
+//! What a killed tracer left in a process: found by the names of its mappings, taken out with
+//! the file as the witness of what was there before.
+
+use super::area::{CODE_NAME, RINGS_NAME};
+use super::gap::PAGE;
+use super::memory::TargetMemory;
+use super::place::Place;
+use super::remote::CallSites;
+use super::target::{Removal, unmap, while_stopped};
+use super::text::{self, Direction, TextPatch};
+use crate::Error;
+use crate::emit::PATCH_LEN;
+use crate::layout::ENABLED;
+use crate::ptrace;
+use address::{Avma, ReadMemory as _};
+use binary::Image;
+use process::{Mapping, Maps, Process};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Bytes compared at once.
+const PIECE: u64 = 1 << 20;
+
+/// `jmp rel32`.
+const JUMP: u8 = 0xe9;
+
+/// Areas that carry our names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Found {
+    code: Vec<Range<Avma>>,
+    /// With their inodes, by which a live tracer is known.
+    rings: Vec<(Range<Avma>, u64)>,
+    control: Vec<Range<Avma>>,
+}
+
+impl Found {
+    fn in_maps(maps: &Maps) -> Self {
+        let mut found = Self::default();
+        for mapping in &maps.mappings {
+            if is_named(mapping, CODE_NAME) {
+                found.code.push(mapping.start..mapping.end);
+            } else if is_named(mapping, RINGS_NAME) {
+                found.rings.push((mapping.start..mapping.end, mapping.inode));
+                let page = maps.find(Avma(mapping.start.0.wrapping_sub(1)));
+                let is_control =
+                    |m: &&Mapping| m.inode == 0 && m.writable && m.end.since(m.start) == Some(PAGE);
+                found.control.extend(page.filter(is_control).map(|m| m.start..m.end));
+            }
+        }
+        found
+    }
+
+    fn is_empty(&self) -> bool {
+        self.code.is_empty() && self.rings.is_empty()
+    }
+
+    fn ranges(&self) -> Vec<(u64, u64)> {
+        let rings = self.rings.iter().map(|(range, _)| range);
+        let all = self.code.iter().chain(rings).chain(&self.control);
+        all.map(|range| (range.start.0, range.end.0.saturating_sub(range.start.0))).collect()
+    }
+
+    fn holds_code(&self, address: Avma) -> bool {
+        self.code.iter().any(|range| range.contains(&address))
+    }
+}
+
+fn is_named(mapping: &Mapping, name: &str) -> bool {
+    let path = mapping.path.as_deref().map(|path| path.to_string_lossy());
+    path.is_some_and(|path| {
+        path.strip_prefix("/memfd:").and_then(|path| path.strip_prefix(name)).is_some()
+    })
+}
+
+/// Takes everything out. `Ok(None)` when there is nothing.
+pub(crate) fn remove_leftovers(pid: u32) -> Result<Option<Removal>, Error> {
+    let process = Process::open(pid)?;
+    let found = Found::in_maps(&process.maps()?);
+    if found.is_empty() {
+        return Ok(None);
+    }
+    if let Some(owner) = found.rings.iter().find_map(|(_, inode)| lock_owner(*inode)) {
+        return Err(Error::Permission {
+            pid,
+            hint: format!("process {owner} has trampolines in it already; end that first"),
+        });
+    }
+    ptrace::check_access(pid)?;
+    let memory = TargetMemory::open(pid)?;
+    let image = Image::open(Arc::new(process.executable()?))
+        .map_err(|e| Error::Unsuitable { pid, reason: e.to_string() })?;
+    let place = Place::of(&process, &image)?;
+    for control in &found.control {
+        memory.write(control.start.add(u64::from(ENABLED)), &[0; 4])?;
+    }
+    let patches = find_patches(&memory, &image, &place, &found)?;
+    let sites = CallSites::find(&process.maps()?, &place.text, &memory)?;
+    let mut removal = Removal::default();
+    let (written, stop) =
+        while_stopped(pid, |_| text::write(&memory, patches.iter(), Direction::Out))?;
+    removal.stops.push(stop);
+    removal.foreign = written.foreign;
+    let code = whole(&found.code);
+    removal.left_bytes = unmap(&process, &memory, &sites, code, &found.ranges(), &mut removal)?;
+    Ok(Some(removal))
+}
+
+/// From the first to the last of some ranges.
+fn whole(ranges: &[Range<Avma>]) -> Range<Avma> {
+    let start = ranges.iter().map(|range| range.start).min().unwrap_or_default();
+    let end = ranges.iter().map(|range| range.end).max().unwrap_or_default();
+    start..end
+}
+
+/// Jumps into our code that the file does not have.
+fn find_patches(
+    memory: &TargetMemory,
+    image: &Image,
+    place: &Place,
+    found: &Found,
+) -> Result<Vec<TextPatch>, Error> {
+    let mut patches = Vec::new();
+    let mut start = place.text.start;
+    while start < place.text.end {
+        // Patches cross no page, so none is cut here.
+        let len = place.text.end.since(start).unwrap_or_default().min(PIECE);
+        let unreadable = || Error::ForeignCode { pid: memory.pid(), address: start.0 };
+        let file = image.read_vec(place.bias.to_svma(start), len).map_err(|_| unreadable())?;
+        let mut live = vec![0; file.len()];
+        memory.read_memory(start, &mut live).map_err(|_| unreadable())?;
+        if live != file {
+            patches_in(start, &live, &file, found, &mut patches);
+        }
+        start = start.add(len);
+    }
+    Ok(patches)
+}
+
+fn patches_in(start: Avma, live: &[u8], file: &[u8], found: &Found, patches: &mut Vec<TextPatch>) {
+    let pairs = live.windows(PATCH_LEN).zip(file.windows(PATCH_LEN));
+    let mut covered_until = 0;
+    for (at, (live, file)) in pairs.enumerate() {
+        let (Some(live), Some(file)) = (live.first_chunk(), file.first_chunk()) else { continue };
+        let at_address = start.add(at as u64);
+        if at < covered_until || live == file || !leads_into(live, at_address, found) {
+            continue;
+        }
+        covered_until = at + PATCH_LEN;
+        patches.push(TextPatch {
+            function: 0,
+            start: at_address,
+            end: at_address.add(PATCH_LEN as u64),
+            original: *file,
+            replacement: *live,
+        });
+    }
+}
+
+fn leads_into(jump: &[u8; PATCH_LEN], at: Avma, found: &Found) -> bool {
+    let [JUMP, a, b, c, d] = *jump else { return false };
+    let distance = i32::from_le_bytes([a, b, c, d]);
+    found.holds_code(at.add(PATCH_LEN as u64).add(distance as i64 as u64))
+}
+
+/// The process that holds a lock on the memfd of this inode: a tracer that lives.
+fn lock_owner(inode: u64) -> Option<u32> {
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    // `1: FLOCK  ADVISORY  WRITE 4711 00:01:1037 0 EOF`
+    locks.lines().find_map(|line| {
+        let mut fields = line.split_whitespace().skip(1);
+        let (kind, owner) = (fields.next()?, fields.nth(2)?);
+        let file = fields.next()?;
+        let number = file.rsplit(':').next()?.parse::<u64>().ok()?;
+        // memfds lie on a device without a name of its own.
+        (kind == "FLOCK" && file.starts_with("00:") && number == inode)
+            .then(|| owner.parse().ok())
+            .flatten()
+    })
+}

@@ -1,0 +1,140 @@
+//! From a plan to what is installed in one process.
+
+use crate::Error;
+use crate::emit::{EmitError, EmitOptions, Emitted, ExecutableCode, emit};
+use crate::install::{Layout, Place, Prepared, TextPatch, Wanted};
+use crate::layout::SLACK;
+use crate::reader::SiteInfo;
+use address::Avma;
+use binary::Executable;
+use binary::layout::RuntimeLayouts;
+use probe::Plan;
+use process::Process;
+use wire::SiteKind;
+
+/// Bytes of all rings together, however many CPUs there are: the target's memory is not ours.
+const RING_BUDGET: usize = 16 << 20;
+
+/// Data of one ring at the most: more costs the target its cache.
+const MAX_RING: usize = 1 << 20;
+
+/// Room for code: recorders, and a bound for each site and each op of a fetch program. Address
+/// space, not memory.
+const CODE_BASE: u64 = 4 << 20;
+const CODE_PER_SITE: u64 = 512;
+const CODE_PER_OP: u64 = 128;
+
+/// What the code of one process is made for.
+pub(crate) struct Made {
+    /// To be installed.
+    pub prepared: Prepared,
+    /// The whole result of emitting, without the code.
+    pub emitted: Emitted,
+    /// The sites, for the reader.
+    pub sites: Vec<SiteInfo>,
+}
+
+/// Number and size of rings for `cpus` CPUs and `shares` processes that divide the budget.
+pub(crate) fn ring_sizes(cpus: usize, wanted: usize, shares: usize) -> (u32, u32) {
+    let budget = (RING_BUDGET / shares.max(1)).min(wanted.max(1));
+    let fixed = 3 * SLACK as usize;
+    let mut count = cpus.clamp(1, 4096).next_power_of_two();
+    // Fewer rings than CPUs are right too: they share.
+    while count > 1 && budget / count < fixed {
+        count /= 2;
+    }
+    let bytes = (budget / count).clamp(SLACK as usize, MAX_RING);
+    let bytes = if bytes.is_power_of_two() { bytes } else { bytes.next_power_of_two() / 2 };
+    (count as u32, bytes as u32)
+}
+
+/// Makes the code for `process`, whose image lies at `place`.
+pub(crate) fn prepare(
+    process: &Process,
+    place: &Place,
+    executable: &Executable,
+    plan: &Plan,
+    rings: (u32, u32),
+) -> Result<Made, Error> {
+    let wanted = Wanted {
+        ring_count: rings.0,
+        ring_bytes: rings.1,
+        code_room: CODE_BASE
+            + plan.sites.len() as u64 * CODE_PER_SITE
+            + plan.ops.len() as u64 * CODE_PER_OP,
+    };
+    let layout = Layout::choose(process.pid(), &process.maps()?, &place.text, wanted)?;
+    let versions = RuntimeLayouts::new(executable.go_version(), None);
+    let m_procid = versions.field("runtime.m", "procid").ok().map(|field| field.offset as u32);
+    let options = EmitOptions {
+        code_base: layout.code,
+        bias: place.bias,
+        control: layout.control,
+        rings: layout.rings,
+        has_rdpid: has_rdpid(),
+        m_procid,
+        translates_faults: false,
+    };
+    let unsuitable = |reason: String| Error::Unsuitable { pid: process.pid(), reason };
+    let mut emitted = emit(plan, &ExecutableCode::new(executable), &options)
+        .map_err(|error: EmitError| unsuitable(error.to_string()))?;
+    if emitted.code.len() as u64 > layout.code_room {
+        return Err(unsuitable(format!(
+            "the code is larger than expected ({} bytes); select fewer functions",
+            emitted.code.len()
+        )));
+    }
+    let code = std::mem::take(&mut emitted.code);
+    let patches = emitted.patches.iter().map(|patch| TextPatch::at(patch, place.bias)).collect();
+    let (map, bias) = (emitted.pc_map.clone(), place.bias);
+    let relocated = Box::new(move |pc: Avma| map.relocated(bias.to_svma(pc)));
+    let sites = site_infos(plan, &emitted);
+    let prepared = Prepared { layout, code, patches, relocated };
+    Ok(Made { prepared, emitted, sites })
+}
+
+fn site_infos(plan: &Plan, emitted: &Emitted) -> Vec<SiteInfo> {
+    plan.sites
+        .iter()
+        .zip(&emitted.sites)
+        .map(|(site, &record)| SiteInfo { record, is_entry: site.kind == SiteKind::Entry })
+        .collect()
+}
+
+/// Whether the CPU has `rdpid` (CPUID leaf 7, ECX bit 22).
+fn has_rdpid() -> bool {
+    use std::arch::x86_64::__cpuid_count;
+    // SAFETY: every x86-64 CPU has the instruction, and leaf 0 says which leaves there are.
+    #[allow(unused_unsafe)]
+    unsafe {
+        __cpuid_count(0, 0).eax >= 7 && __cpuid_count(7, 0).ecx >> 22 & 1 == 1
+    }
+}
+
+/// How many CPUs the kernel may number, also those that are off.
+pub(crate) fn possible_cpus() -> usize {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
+    let last = text.trim().rsplit(['-', ',']).next().and_then(|n| n.parse::<usize>().ok());
+    last.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), |n| n + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::Rings;
+
+    #[test]
+    fn rings_fit_the_budget_on_every_machine() {
+        for cpus in [1, 2, 3, 16, 64, 255, 1024, 8192] {
+            for wanted in [0, 1 << 16, 1 << 20, usize::MAX] {
+                for shares in [1, 7] {
+                    let (count, bytes) = ring_sizes(cpus, wanted, shares);
+                    let rings = Rings { base: Avma(0), count, bytes };
+                    assert!(rings.is_valid(), "{rings:?}");
+                    assert!(count == 1 || rings.size() <= 2 * (RING_BUDGET / shares) as u64);
+                }
+            }
+        }
+        assert_eq!(ring_sizes(2, usize::MAX, 1), (2, 1 << 20));
+    }
+}

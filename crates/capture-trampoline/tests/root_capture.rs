@@ -1,0 +1,98 @@
+//! Whole captures of running programs.
+
+mod support;
+
+use capture::Capture as _;
+use std::time::Duration;
+use support::{Seen, Subject, read_to_end};
+use testkit::{Fixture, Mode, Running, newest, oldest};
+use wire::{RecordKind, SiteKind};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+const SPIN: [&str; 5] = ["main.round", "main.mix", "main.scale", "main.fold", "main.fib"];
+
+/// Runs `spin` for some rounds under a capture; gives what was seen, what the program says it
+/// called, and what was lost.
+fn count(subject: &Subject, rounds: &str) -> (Seen, serde_json::Value, u64) {
+    let mut running = Running::held(&subject.path, &["-rounds", rounds, "-g", "3"]);
+    let mut capture = subject.attach(running.pid()).unwrap();
+    let refused: Vec<_> =
+        capture.refused().keys().map(|&f| &*subject.plan.functions[f as usize].name).collect();
+    assert!(!refused.iter().any(|name| SPIN.contains(name)), "{:?}", capture.refused());
+    running.go();
+    let seen = read_to_end(&mut capture, &subject.plan, LIMIT);
+    let done = running.wait_for("done", LIMIT);
+    assert!(running.wait(LIMIT).success());
+    assert_eq!(done["wrong"], 0);
+    assert_eq!(seen.other, [RecordKind::ProcessExit]);
+    assert_eq!(seen.disordered, 0);
+    (seen, done, capture.counters().unwrap().lost)
+}
+
+#[test]
+fn root_every_call_is_recorded() {
+    let builds = [(newest(), Mode::Exe), (newest(), Mode::Pie), (oldest(), Mode::Cgo)];
+    for (toolchain, mode) in builds {
+        let path = Fixture::build("spin", &toolchain, mode);
+        let subject = Subject::new(&path, &SPIN);
+        // What fits the rings, also when nobody reads.
+        let (seen, done, lost) = count(&subject, "5");
+        assert_eq!(lost, 0);
+        for function in SPIN {
+            let expected = done["calls"][function].as_u64().unwrap();
+            let entries = seen.count(function, SiteKind::Entry);
+            let exits =
+                seen.count(function, SiteKind::Return) + seen.count(function, SiteKind::TailJump);
+            assert_eq!((entries, exits), (expected, expected), "{mode} {function}");
+        }
+    }
+}
+
+#[test]
+fn root_what_does_not_fit_is_counted() {
+    let path = Fixture::build("spin", &newest(), Mode::Exe);
+    let subject = Subject::new(&path, &SPIN);
+    let (seen, done, lost) = count(&subject, "300");
+    let expected: u64 = SPIN.iter().map(|name| done["calls"][name].as_u64().unwrap()).sum();
+    let recorded: u64 =
+        seen.hits.iter().filter(|((name, _), _)| SPIN.contains(&&**name)).map(|(_, n)| n).sum();
+    assert_eq!(recorded + lost, 2 * expected);
+}
+
+#[test]
+fn root_removal_leaves_the_text_as_the_file_has_it() {
+    let path = Fixture::build("spin", &newest(), Mode::Exe);
+    let subject = Subject::new(&path, &["main.*", "runtime.*", "time.*", "sync.*"]);
+    let mut running = Running::held(&path, &["-for", "15s", "-g", "4"]);
+    running.go();
+    let mut lost = 0;
+    for _ in 0..5 {
+        let mut capture = match subject.attach(running.pid()) {
+            Ok(capture) => capture,
+            Err(error) => panic!("{error}; {:?} {}", running.wait(LIMIT), running.stderr()),
+        };
+        assert!(!subject.different_bytes(running.pid()).is_empty());
+        capture.poll(Duration::from_millis(20), &mut |_| {}).unwrap();
+        capture.detach().unwrap();
+        while capture.poll(Duration::ZERO, &mut |_| {}).unwrap() > 0 {}
+        let counters = capture.counters().unwrap();
+        lost += counters.lost;
+        assert!(counters.produced > 0);
+        for (_, report) in capture.reports() {
+            eprintln!(
+                "{:?} {} patches, {} pages, busy {}",
+                report.stops,
+                report.patches,
+                report.private_pages,
+                report.busy.len()
+            );
+        }
+        eprintln!("{:?}", capture.removals());
+    }
+    eprintln!("lost {lost}");
+    subject.assert_clean(running.pid());
+    let done = running.wait_for("done", LIMIT);
+    assert_eq!(done["wrong"], 0);
+    assert!(running.wait(LIMIT).success());
+}
