@@ -24,7 +24,9 @@ impl Signals {
     /// A thread takes each one in as it comes: between two looks of the capture's loop two
     /// Ctrl-C would count as one.
     pub fn install() -> io::Result<Self> {
-        let mut pending = Pending::new([SIGINT, SIGTERM, SIGHUP])?;
+        // Started with nohup: a hang-up is of no concern.
+        let hang_up = Some(SIGHUP).filter(|&signal| !process::is_ignored(signal));
+        let mut pending = Pending::new([SIGINT, SIGTERM].into_iter().chain(hang_up))?;
         let seen = Arc::new(Seen::default());
         let counting = Arc::clone(&seen);
         std::thread::Builder::new().name("signals".to_owned()).spawn(move || {

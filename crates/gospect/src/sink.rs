@@ -1,7 +1,9 @@
 //! Where results go: stdout or a file, buffered; and whether they are coloured.
 
 use crate::args::Color;
+use crate::failure::usage;
 use anyhow::Context as _;
+use process::FileIdentity;
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal as _, Write};
 use std::os::fd::AsFd as _;
@@ -98,6 +100,18 @@ impl Write for Named {
         let result = self.file.flush();
         self.name(result)
     }
+}
+
+/// Refuses to write results over `input`, a file that is read or recorded meanwhile.
+pub fn keep_apart(output: Option<&Path>, input: &Path) -> anyhow::Result<()> {
+    let Some(output) = output else { return Ok(()) };
+    let same = output == input
+        || matches!((FileIdentity::of(output), FileIdentity::of(input)), (Ok(a), Ok(b)) if a == b);
+    // What is written to a device is not lost by writing more to it.
+    if same && !std::fs::metadata(output).is_ok_and(|meta| !meta.is_file()) {
+        return Err(usage(format!("{} would be overwritten by the output", input.display())));
+    }
+    Ok(())
 }
 
 /// As [`open`], when a launched command writes to our stdout too.

@@ -124,6 +124,28 @@ fn wait_signal(tracer: &Running, count: u64) {
 }
 
 #[test]
+fn root_started_with_nohup_a_hang_up_changes_nothing() {
+    let dir = Directory::new();
+    let file = dir.file("out");
+    let mut target = Running::start(&fixture("sleepy"), &["-g", "1", "-n", "3"]);
+    target.wait_for("parked", LIMIT);
+    let pid = target.pid().to_string();
+    let line = ["trace", "--format", "json", "-o", path_text(&file), "-u", "main.tick", "-p", &pid];
+    let mut command = Command::new("nohup");
+    command.arg(env!("CARGO_BIN_EXE_gospect")).args(line);
+    let mut tracer = Running::spawn(command);
+    wait_attached(&tracer);
+    tracer.signal("HUP");
+    target.go();
+    target.wait_for("tick", LIMIT);
+    let (output, lines) = interrupt(&mut tracer, &file);
+    output.expect_code(0);
+    assert_eq!(calls(&lines).len(), 3, "{}", output.story());
+    target.close_stdin();
+    assert!(target.wait(LIMIT).success());
+}
+
+#[test]
 fn root_the_first_interrupt_is_the_commands() {
     let dir = Directory::new();
     let file = dir.file("out");
@@ -163,6 +185,10 @@ fn root_the_second_interrupt_detaches_and_the_command_runs_on() {
     for count in [1, 2] {
         tracer.signal_group("INT");
         wait_signal(&tracer, count);
+        if count == 1 {
+            // Two signals that wait at the same time are one.
+            tracer.wait_error_line(LIMIT, |line| line.contains("Ctrl-C is the command's"));
+        }
     }
     until("gospect ends", || !tracer.is_running());
     assert!(is_alive(pid), "the command runs on");
@@ -244,6 +270,15 @@ fn root_the_death_of_a_process_attached_to_exits_with_4() {
     assert!(output.summary()["notes"].to_string().contains("died by signal 9"));
 }
 
+/// The pid of a directory of `/proc` that is a kernel thread's: the child of number 2.
+fn kernel_thread(entry: std::io::Result<fs::DirEntry>) -> Option<String> {
+    let pid = entry.ok()?.file_name().into_string().ok()?;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let no_file = fs::read_link(format!("/proc/{pid}/exe")).is_err();
+    (no_file && rest.split(' ').nth(1) == Some("2")).then_some(pid)
+}
+
 #[test]
 fn root_a_process_that_is_gone_or_going_does_no_harm() {
     let zombie = Running::start(Path::new("/bin/true"), &["x"]);
@@ -251,6 +286,10 @@ fn root_a_process_that_is_gone_or_going_does_no_harm() {
     let pid = zombie.pid().to_string();
     let output = gospect().run(&["trace", "-u", "main.*", "-p", &pid]);
     expect_line(&output, 1, &[&pid]);
+    // In a container there may be no kernel thread to see.
+    for pid in fs::read_dir("/proc").expect("/proc").filter_map(kernel_thread).take(1) {
+        expect_line(&gospect().run(&["trace", "-u", "main.*", "-p", &pid]), 1, &["kernel thread"]);
+    }
     // Ends at any moment of the attach.
     for delay_ms in [0, 5, 20, 60, 120, 200] {
         let mut target = Running::held(&fixture("counts"), &["-n", "5"]);

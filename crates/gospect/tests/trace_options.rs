@@ -391,6 +391,29 @@ fn root_an_output_file_is_kept_when_nothing_is_done() {
 }
 
 #[test]
+fn root_no_file_is_overwritten_that_is_in_use() {
+    let dir = Directory::new();
+    let program = dir.copy(&fixture("counts"), "counts");
+    let (program, record) = (path_text(&program), path_text(&dir.file("recording")).to_owned());
+    let select = ["trace", "-u", "main.work"];
+    let refused = |options: &[&str]| {
+        let output = gospect().run(&[&select[..], options].concat());
+        output.expect_code(2);
+        assert!(output.stderr.contains("overwritten"), "{}", output.story());
+        assert_eq!(output.stdout, "", "{}", output.story());
+    };
+    refused(&["-o", &record, "--record", &record, "--", program]);
+    refused(&["-o", program, "--", program]);
+    refused(&["--record", program, "--", program]);
+    refused(&["-o", program, "--exe", program]);
+    let line = [&select[..], &["--record", &record, "-o", "/dev/null", "--", program]].concat();
+    gospect().run(&line).expect_code(0);
+    let output = gospect().run(&["report", &record, "-o", &record]);
+    output.expect_code(2);
+    gospect().run(&["report", &record]).expect_code(0);
+}
+
+#[test]
 fn root_refused_functions_are_listed_with_reasons() {
     // Assembly without a frame the runtime knows is among what a wide pattern matches.
     let program = fixture("counts");

@@ -214,9 +214,9 @@ fn root_what_a_killed_gospect_recorded_is_there() {
     let file = dir.file("recording");
     let mut target = Running::held(&fixture("sleepy"), &["-g", "2", "-n", "7"]);
     let pid = target.pid().to_string();
-    let line = ["trace", "-q", "-u", "main.*", "--record", path_text(&file), "-p", &pid];
-    let mut tracer = gospect().start(&[&line[..], &["-v"]].concat());
-    tracer.wait_error_line(LIMIT, |line| line.contains("attached by"));
+    let line = ["trace", "-u", "main.*", "--record", path_text(&file), "-p", &pid];
+    let mut tracer = gospect().start(&line);
+    wait_attached(&tracer);
     let begun = fs::metadata(&file).expect("the recording").len();
     target.go();
     target.wait_for("parked", LIMIT);

@@ -26,6 +26,9 @@ pub enum Error {
         "process {0} does not map the start of its executable (remapped text, or a kernel thread)"
     )]
     NotMapped(u32),
+    /// The process runs no file.
+    #[error("process {0} has no executable: it is a kernel thread, or it is ending")]
+    NoExecutable(u32),
     /// A file could not be opened or read.
     #[error("failed to read `{path}`")]
     File {
@@ -76,6 +79,7 @@ impl Error {
             io::ErrorKind::NotFound if !PathBuf::from(format!("/proc/{pid}")).exists() => {
                 Self::NoProcess(pid)
             }
+            io::ErrorKind::NotFound if path.ends_with("exe") => Self::NoExecutable(pid),
             _ if source.raw_os_error() == Some(libc::ESRCH) => Self::Gone(pid),
             _ => Self::File { path, source },
         }

@@ -29,5 +29,5 @@ pub use lookup::find_program;
 pub use maps::{Mapping, Maps};
 pub use memory::ProcessMemory;
 pub use opened::Process;
-pub use privilege::{Capabilities, Capability, Restrictions, why_inaccessible};
+pub use privilege::{Capabilities, Capability, Restrictions, is_ignored, why_inaccessible};
 pub use user::User;

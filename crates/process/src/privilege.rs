@@ -74,6 +74,14 @@ impl Restrictions {
     }
 }
 
+/// Whether this process ignores `signal` (a number), as one that was started with nohup does
+/// SIGHUP.
+pub fn is_ignored(signal: i32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = field(&status, "SigIgn").and_then(|hex| u64::from_str_radix(hex, 16).ok());
+    (1..=64).contains(&signal) && mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+}
+
 /// Why we may not look into the process `pid`; `None` when nothing known forbids it.
 pub fn why_inaccessible(pid: u32) -> Option<String> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;

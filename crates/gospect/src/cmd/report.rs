@@ -33,6 +33,7 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<Outcome> {
     let context = || format!("failed to read the recording {}", args.file.display());
     let contents = survey(&args.file).with_context(context)?;
     let color = sink::is_colored(args.show.color, args.show.output.as_deref());
+    sink::keep_apart(args.show.output.as_deref(), &args.file)?;
     let mut out = sink::open(args.show.output.as_deref())?;
     let plan = Arc::new(contents.plan);
     let mut options = ShowOptions::new(&args.show, color);

@@ -54,6 +54,9 @@ pub struct Ending {
     launched: bool,
     max_overhead: Option<f64>,
     warned: bool,
+    quiet: bool,
+    /// Whether the person was told that the command got the Ctrl-C.
+    told: bool,
     /// Cost and time at the last look at the overhead.
     mark: (u64, Instant),
 }
@@ -67,6 +70,8 @@ impl Ending {
             launched,
             max_overhead: args.capture.max_overhead,
             warned: args.show.quiet,
+            quiet: args.show.quiet,
+            told: false,
             mark: (0, now),
         }
     }
@@ -78,6 +83,10 @@ impl Ending {
         }
         if running.signals.detach_asked(self.launched) {
             return Ok(Some(Reason::Interrupted));
+        }
+        if running.signals.interrupts() > 0 && !self.told && !self.quiet {
+            self.told = true;
+            sink::say("Ctrl-C is the command's; a second one ends the tracing and lets it run on");
         }
         if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             return Ok(Some(Reason::Duration));

@@ -26,6 +26,12 @@ pub fn run(mut args: TraceArgs) -> anyhow::Result<Outcome> {
     }
     let forced = install::forced_options()?;
     let path = args.show.output.as_deref();
+    for input in args.capture.record.as_deref().into_iter().chain(who.path()) {
+        sink::keep_apart(path, input)?;
+    }
+    if let Some(exe) = who.path() {
+        sink::keep_apart(args.capture.record.as_deref(), exe)?;
+    }
     let out = match who {
         who::Who::Launch { .. } => sink::open_shared(path)?,
         _ => sink::open(path)?,

@@ -40,14 +40,14 @@ impl fmt::Display for Extent<'_> {
         let witnesses = plan.functions.iter().filter(|function| function.witness.is_some()).count();
         write!(
             f,
-            "planned {} ({}): {traced} functions and {witnesses} of the runtime at {} sites, \
-             {} ops; {} excluded, {} refused",
+            "planned {} ({}): traced {traced}, excluded {}, refused {}, watched of the runtime \
+             {witnesses}; sites {}, ops {}",
             plan.image.path,
             plan.image.go_version,
-            plan.sites.len(),
-            plan.ops.len(),
             self.0.excluded,
-            plan.refused.len()
+            plan.refused.len(),
+            plan.sites.len(),
+            plan.ops.len()
         )
     }
 }

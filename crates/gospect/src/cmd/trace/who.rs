@@ -70,6 +70,14 @@ impl Who {
         Ok(Self::Exe(exe))
     }
 
+    /// The file that is named, if it is a file that names the processes.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Attach(_) => None,
+            Self::Exe(path) | Self::Launch { program: path, .. } => Some(path),
+        }
+    }
+
     /// Whether processes are traced from their first instruction on.
     pub fn sees_start(&self) -> bool {
         !matches!(self, Self::Attach(_))
