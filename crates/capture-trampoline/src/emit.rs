@@ -15,6 +15,7 @@
 #![deny(unsafe_code)]
 
 mod body;
+mod fetch;
 mod live;
 mod pc_map;
 mod program;
@@ -38,6 +39,7 @@ use select::{Selected, select};
 use std::collections::HashMap;
 use std::ops::Range;
 use stub::{Call, Stubs};
+use wire::FIELD_HEADER;
 
 /// Bytes of a patch: `jmp rel32`.
 pub const PATCH_LEN: usize = 5;
@@ -77,6 +79,12 @@ pub struct EmitOptions {
     pub has_rdpid: bool,
     /// Offset of `m.procid`, for the thread id.
     pub m_procid: Option<u32>,
+    /// Offset of `m.gsignal`: nothing is read from memory on that stack, and without the offset on
+    /// no system stack at all.
+    pub m_gsignal: Option<u32>,
+    /// Whether a fault in one of [`Emitted::loads`] is turned into a jump to its landing. If
+    /// not, values behind pointers are left out.
+    pub recovers_loads: bool,
     /// Whether a fault in a moved instruction is translated to its original place before the Go
     /// runtime sees it (by [`Emitted::pc_map`]). If not, instructions that can fault stay
     /// where they are, and some functions are refused for it.
@@ -105,13 +113,37 @@ pub struct Patch {
 pub struct SiteRecord {
     /// Whether the site is installed.
     pub installed: bool,
-    /// Exact payload length in bytes, wire form.
+    /// Payload length in bytes, wire form; at the most, if it varies.
     pub payload: u16,
+    /// Fields of a payload whose length varies, see [`SiteRecord::payload_len`]; else 0.
+    pub fields: u16,
     /// Units of a record on a goroutine's own stack; one more on a system stack.
     pub units: u8,
     /// SP at the function's first instruction minus SP where the record is made, bytes: to be
     /// taken from the record's depth.
     pub sp_delta: i32,
+}
+
+impl SiteRecord {
+    /// How many of `bytes`, which begin with the payload, belong to it. Never more than
+    /// `payload` or than there are, whatever they hold.
+    pub fn payload_len(&self, bytes: &[u8]) -> usize {
+        let bytes = bytes.get(..usize::from(self.payload)).unwrap_or(bytes);
+        if self.fields == 0 {
+            return bytes.len();
+        }
+        let mut len = 0;
+        for _ in 0..self.fields {
+            let Some(header) = bytes.get(len..len + FIELD_HEADER) else { break };
+            let data = u16::from_le_bytes([header[2], header[3]]);
+            let next = len + FIELD_HEADER + usize::from(data).next_multiple_of(8);
+            if next > bytes.len() {
+                break;
+            }
+            len = next;
+        }
+        len
+    }
 }
 
 /// Everything to install.
@@ -127,6 +159,11 @@ pub struct Emitted {
     /// Functions of the plan that are not installed: index and reason. All sites of a function
     /// are installed or none.
     pub refused: Vec<(u32, Refused)>,
+    /// Functions of the plan that are installed without all of their values, which are read from
+    /// memory where that is not safe: their records have fewer fields.
+    pub without_values: Vec<u32>,
+    /// Reads of the recorders that may fault, sorted, and where the thread goes on then.
+    pub loads: Vec<(Avma, Avma)>,
     /// Original places and their copies.
     pub pc_map: PcMap,
     /// For each site of the plan.
@@ -155,14 +192,20 @@ pub fn emit(
             Err(reason) => refused.push((first.function, reason)),
         }
     }
-    let (mut bytes, recorders) = recorders(plan, &selected, options)?;
+    let Recorders { code: mut bytes, places, loads } = recorders(plan, &selected, options)?;
     let recorders_end = bytes.len();
+    let mut without_values = Vec::new();
     let mut stubs = Stubs::new(options, options.code_base.add(recorders_end as u64));
     let mut sites = vec![SiteRecord::default(); plan.sites.len()];
     for function in &selected {
         let mark = stubs.mark();
-        match add_function(&mut stubs, function, &recorders) {
-            Ok(()) => function.describe(&mut sites),
+        match add_function(&mut stubs, function, &places) {
+            Ok(()) => {
+                function.describe(&mut sites);
+                if !function.has_all_values {
+                    without_values.push(function.index);
+                }
+            }
             Err(reason) => {
                 stubs.back_to(&mark);
                 refused.push((function.index, reason));
@@ -174,7 +217,8 @@ pub fn emit(
     stubs.patches.sort_unstable_by_key(|patch| patch.address);
     bytes.append(&mut stubs.code);
     let patches = stubs.patches;
-    Ok(Emitted { code: bytes, recorders: 0..recorders_end, patches, refused, pc_map, sites })
+    let recorders = 0..recorders_end;
+    Ok(Emitted { code: bytes, recorders, patches, refused, without_values, loads, pc_map, sites })
 }
 
 /// What would make every function fail.
@@ -198,25 +242,34 @@ fn check(plan: &Plan, options: &EmitOptions) -> Result<(), EmitError> {
     }
 }
 
-/// All recorders that the functions need, and where each lies.
+/// All recorders, and where each lies.
+struct Recorders {
+    code: Vec<u8>,
+    places: HashMap<Key, Avma>,
+    loads: Vec<(Avma, Avma)>,
+}
+
+/// The recorders that the functions need.
 fn recorders(
     plan: &Plan,
     selected: &[Selected],
     options: &EmitOptions,
-) -> Result<(Vec<u8>, HashMap<Key, Avma>), EmitError> {
+) -> Result<Recorders, EmitError> {
     /// A cache line.
     const ALIGN: usize = 64;
-    let mut bytes = Vec::new();
-    let mut places = HashMap::new();
+    let (mut code, mut places, mut loads) = (Vec::new(), HashMap::new(), Vec::new());
     for key in selected.iter().flat_map(Selected::keys) {
         if !places.contains_key(key) {
-            let at = options.code_base.add(bytes.len() as u64);
-            bytes.append(&mut recorder::assemble(key, options, &plan.runtime, at)?);
-            bytes.resize(bytes.len().next_multiple_of(ALIGN), 0xcc);
+            let at = options.code_base.add(code.len() as u64);
+            let mut assembled = recorder::assemble(key, options, &plan.runtime, at)?;
+            code.append(&mut assembled.code);
+            code.resize(code.len().next_multiple_of(ALIGN), 0xcc);
+            loads.append(&mut assembled.loads);
             places.insert(key.clone(), at);
         }
     }
-    Ok((bytes, places))
+    loads.sort_unstable();
+    Ok(Recorders { code, places, loads })
 }
 
 fn add_function(

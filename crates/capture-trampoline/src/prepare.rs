@@ -73,6 +73,8 @@ pub(crate) fn prepare(
         rings: layout.rings,
         has_rdpid: has_rdpid(),
         m_procid,
+        m_gsignal: None,
+        recovers_loads: false,
         translates_faults: false,
     };
     let unsuitable = |reason: String| Error::Unsuitable { pid: process.pid(), reason };

@@ -241,9 +241,12 @@ impl Reader {
             return;
         };
         let payload_at = UNIT * (1 + usize::from(header.system_stack));
-        let payload_len = usize::from(site.record.payload);
+        let most = usize::from(site.record.payload).next_multiple_of(8);
         let payload = self.payloads.len();
-        ring.append(at, payload_at, payload_len.next_multiple_of(8), &mut self.payloads);
+        ring.append(at, payload_at, most, &mut self.payloads);
+        let payload_len =
+            site.record.payload_len(self.payloads.get(payload..).unwrap_or_default());
+        self.payloads.truncate(payload + payload_len.next_multiple_of(8));
         let stack = if header.system_stack { ring.word(at, UNIT) } else { 0 };
         // The records of a ring are in order of reservation and count drops a little earlier or
         // later than that: only steps forward count, and none beyond what the ring says.

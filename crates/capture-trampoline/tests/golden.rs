@@ -17,6 +17,8 @@ const OPTIONS: EmitOptions = EmitOptions {
     rings: Rings { base: Avma(0x1100_0000), count: 4, bytes: 1 << 19 },
     has_rdpid: true,
     m_procid: Some(72),
+    m_gsignal: Some(80),
+    recovers_loads: true,
     translates_faults: false,
 };
 

@@ -1,13 +1,11 @@
-//! Fetch programs, evaluated as far as they can be before anything runs.
+//! Fetch programs, field by field.
 //!
-//! A program that reads no memory is a list of sums of a register and a constant: the
-//! accumulators of the machine that `wire` describes are known symbolically at every op.
+//! A field that reads no memory is a sum of a register and a constant: the accumulators of
+//! the machine that `wire` describes are known symbolically at its end. A program of such
+//! fields has a payload of fixed length.
 
 use super::Refused;
-use wire::{FIELD_HEADER, MAX_PROGRAM_OPS, Op, OpCode};
-
-/// The longest payload that code is made for, bytes.
-const MAX_FIXED_PAYLOAD: usize = 1024;
+use wire::{FIELD_HEADER, MAX_FIELD_DATA, MAX_PAYLOAD, MAX_PROGRAM_OPS, Op, OpCode};
 
 /// What a sum starts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,7 +29,7 @@ pub(super) struct Sum {
 
 const ZERO: Sum = Sum { base: Base::Zero, add: 0 };
 
-/// One field: the low bytes of a sum.
+/// A field without reads: the low bytes of a sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct FixedField {
     pub(super) value: Sum,
@@ -39,44 +37,139 @@ pub(super) struct FixedField {
     pub(super) width: u8,
 }
 
-/// Bytes that each field takes in the payload.
-pub(super) const FIELD_SIZE: usize = FIELD_HEADER + 8;
+/// Bytes that each fixed field takes in the payload.
+pub(super) const FIXED_SIZE: usize = FIELD_HEADER + 8;
 
-/// The fields that `ops` emit.
-pub(super) fn evaluate(ops: &[Op]) -> Result<Vec<FixedField>, Refused> {
-    let (mut acc, mut aux) = (ZERO, ZERO);
-    let mut fields = Vec::new();
-    for op in ops.iter().take(MAX_PROGRAM_OPS) {
-        match op.code {
-            OpCode::Reg => acc = Sum { base: register(op.a & 15)?, add: 0 },
-            OpCode::StackSlot => acc = Sum { base: Base::FirstSp, add: op.imm },
-            OpCode::CurrentG => acc = Sum { base: Base::G, add: 0 },
-            OpCode::Add => acc.add = acc.add.wrapping_add(op.imm),
-            OpCode::SetAux => aux = acc,
-            OpCode::GetAux => acc = aux,
-            OpCode::Reset => (acc, aux) = (ZERO, ZERO),
-            OpCode::EmitAcc => {
-                let width = if matches!(op.a, 1 | 2 | 4) { op.a } else { 8 };
-                fields.push(FixedField { value: acc, width });
-                (acc, aux) = (ZERO, ZERO);
+/// How a field ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Emit {
+    /// So many low bytes of the accumulator: 1, 2, 4 or 8.
+    Acc(u8),
+    /// So many bytes at the accumulator.
+    Bytes(u16),
+    /// As many bytes as aux says, and not more than these.
+    Text(u16),
+}
+
+/// A field: what leads to it, and how it ends.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Field {
+    /// Neither emits nor resets.
+    pub(super) steps: Vec<Op>,
+    pub(super) emit: Emit,
+}
+
+impl Field {
+    /// Bytes that it takes in the payload at the most.
+    fn max_size(&self) -> usize {
+        let data = match self.emit {
+            Emit::Acc(_) => 8,
+            Emit::Bytes(len) | Emit::Text(len) => usize::from(len),
+        };
+        FIELD_HEADER + data.next_multiple_of(8)
+    }
+
+    /// The field, if its length and value hang on no memory.
+    fn fixed(&self) -> Option<FixedField> {
+        let Emit::Acc(width) = self.emit else { return None };
+        let (mut acc, mut aux) = (ZERO, ZERO);
+        for op in &self.steps {
+            match op.code {
+                OpCode::Reg => acc = Sum { base: Base::Register(op.a & 15), add: 0 },
+                OpCode::StackSlot => acc = Sum { base: Base::FirstSp, add: op.imm },
+                OpCode::CurrentG => acc = Sum { base: Base::G, add: 0 },
+                OpCode::Add => acc.add = acc.add.wrapping_add(op.imm),
+                OpCode::SetAux => aux = acc,
+                OpCode::GetAux => acc = aux,
+                _ => return None,
             }
-            // Whether a field is nil decides how long it is.
-            OpCode::Deref | OpCode::EmitBytes | OpCode::EmitString | OpCode::NilCheck => {
-                return Err(Refused::Loads);
+        }
+        Some(FixedField { value: acc, width })
+    }
+}
+
+/// What a recorder adds to the header.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Values {
+    /// Always the same number of bytes.
+    Fixed(Vec<FixedField>),
+    /// Reads memory.
+    Reading(Vec<Field>),
+}
+
+impl Values {
+    /// Payload in bytes at the most.
+    pub(super) fn payload(&self) -> usize {
+        match self {
+            Self::Fixed(fields) => fields.len() * FIXED_SIZE,
+            Self::Reading(fields) => fields.iter().map(Field::max_size).sum(),
+        }
+    }
+
+    /// How many fields, if the payload's length varies with what they hold.
+    pub(super) fn varying_fields(&self) -> usize {
+        match self {
+            Self::Fixed(_) => 0,
+            Self::Reading(fields) => fields.len(),
+        }
+    }
+
+    /// Whether SP at the function's first instruction or register `number` is asked for.
+    pub(super) fn uses(&self, base: Base) -> bool {
+        match self {
+            Self::Fixed(fields) => fields.iter().any(|field| field.value.base == base),
+            Self::Reading(fields) => {
+                let mut steps = fields.iter().flat_map(|field| &field.steps);
+                steps.any(|op| match base {
+                    Base::Register(number) => op.code == OpCode::Reg && op.a & 15 == number,
+                    Base::FirstSp => op.code == OpCode::StackSlot,
+                    Base::G => op.code == OpCode::CurrentG,
+                    Base::Zero => false,
+                })
             }
         }
     }
-    let payload = fields.len() * FIELD_SIZE;
-    if payload > MAX_FIXED_PAYLOAD {
-        return Err(Refused::Payload(payload));
-    }
-    Ok(fields)
 }
 
-/// SP is not what it was at the plan's site, and the recorder uses the others.
-fn register(number: u8) -> Result<Base, Refused> {
-    match number {
-        4 | 12 | 13 | 15 => Err(Refused::Register(number)),
-        _ => Ok(Base::Register(number)),
+/// The fields of a program. Without permission to read memory, those before the first one
+/// that would; the flag says whether these are all.
+pub(super) fn evaluate(ops: &[Op], may_read: bool) -> Result<(Values, bool), Refused> {
+    let fields = split(ops)?;
+    let fixed: Vec<FixedField> = fields.iter().map_while(Field::fixed).collect();
+    let is_complete = fixed.len() == fields.len();
+    let values = match may_read && !is_complete {
+        true => Values::Reading(fields),
+        false => Values::Fixed(fixed),
+    };
+    match values.payload() {
+        payload if payload > MAX_PAYLOAD => Err(Refused::Payload(payload)),
+        _ => Ok((values, is_complete || may_read)),
     }
+}
+
+fn split(ops: &[Op]) -> Result<Vec<Field>, Refused> {
+    let mut fields = Vec::new();
+    let mut steps = Vec::new();
+    for &op in ops.iter().take(MAX_PROGRAM_OPS) {
+        let len = op.imm.clamp(0, MAX_FIELD_DATA as i64) as u16;
+        let emit = match op.code {
+            // SP is not what it was at the plan's site, and the recorder uses the others.
+            OpCode::Reg if matches!(op.a & 15, 4 | 12 | 13 | 15) => {
+                return Err(Refused::Register(op.a & 15));
+            }
+            OpCode::Reset => {
+                steps.clear();
+                continue;
+            }
+            OpCode::EmitAcc => Emit::Acc(if matches!(op.a, 1 | 2 | 4) { op.a } else { 8 }),
+            OpCode::EmitBytes => Emit::Bytes(len),
+            OpCode::EmitString => Emit::Text(len),
+            _ => {
+                steps.push(op);
+                continue;
+            }
+        };
+        fields.push(Field { steps: std::mem::take(&mut steps), emit });
+    }
+    Ok(fields)
 }

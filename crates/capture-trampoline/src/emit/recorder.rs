@@ -7,7 +7,8 @@
 //! X15 = RAX   R15 = RDX   R12 = ring, then record   RAX, RDX = whatever is at hand
 //! ```
 
-use super::program::{Base, FIELD_SIZE, FixedField, Sum};
+use super::fetch::{Failed, SPILL_SIZE};
+use super::program::{Base, FIXED_SIZE, FixedField, Sum, Values};
 use super::{EmitError, EmitOptions};
 use crate::layout::{
     self, DATA, DROPS, HEAD, LIMIT, TAG_SYSTEM_STACK, TAG_UNITS_SHIFT, UNIT, record,
@@ -15,7 +16,7 @@ use crate::layout::{
 use address::Avma;
 use iced_x86::code_asm::{CodeAssembler, CodeLabel, registers::*};
 use iced_x86::code_asm::{byte_ptr, dword_ptr, ptr, qword_ptr, word_ptr};
-use iced_x86::{Code, IcedError, Instruction, MemoryOperand, Register};
+use iced_x86::{BlockEncoderOptions, Code, IcedError, Instruction, MemoryOperand, Register};
 use probe::RuntimeLayout;
 
 /// What tells one recorder from another.
@@ -29,18 +30,22 @@ pub(super) struct Key {
     /// instruction lies above SP.
     pub(super) has_delta: bool,
     /// What to add to the header.
-    pub(super) fields: Vec<FixedField>,
+    pub(super) values: Values,
 }
 
 impl Key {
-    /// Payload in bytes.
-    pub(super) fn payload(&self) -> usize {
-        self.fields.len() * FIELD_SIZE
+    /// Bytes of a record on a goroutine's own stack, before they are rounded up.
+    pub(super) fn size(&self) -> usize {
+        let spilled = match self.values {
+            Values::Fixed(_) => 0,
+            Values::Reading(_) => SPILL_SIZE,
+        };
+        UNIT + self.values.payload() + spilled
     }
 
-    /// Units of a record on a goroutine's own stack.
+    /// Units of such a record.
     pub(super) fn units(&self) -> usize {
-        1 + self.payload().div_ceil(UNIT)
+        self.size().div_ceil(UNIT)
     }
 }
 
@@ -51,13 +56,24 @@ enum Stack {
     System,
 }
 
-struct Recorder<'a> {
-    asm: CodeAssembler,
-    key: &'a Key,
+pub(super) struct Recorder<'a> {
+    pub(super) asm: CodeAssembler,
+    pub(super) key: &'a Key,
     options: &'a EmitOptions,
     runtime: &'a RuntimeLayout,
     full: CodeLabel,
     commit: CodeLabel,
+    /// Code for fields that failed, to be put behind the rest.
+    pub(super) failed: Vec<Failed>,
+    /// Reads that may fault, and the index of the failure they lead to.
+    pub(super) loads: Vec<(CodeLabel, usize)>,
+}
+
+/// A recorder's code.
+pub(super) struct Assembled {
+    pub(super) code: Vec<u8>,
+    /// Addresses of reads that may fault, and where to go on then.
+    pub(super) loads: Vec<(Avma, Avma)>,
 }
 
 /// Assembles a recorder that lies at `at`.
@@ -66,7 +82,7 @@ pub(super) fn assemble(
     options: &EmitOptions,
     runtime: &RuntimeLayout,
     at: Avma,
-) -> Result<Vec<u8>, EmitError> {
+) -> Result<Assembled, EmitError> {
     build(key, options, runtime, at).map_err(|error| EmitError::Assemble(error.to_string()))
 }
 
@@ -75,12 +91,29 @@ fn build(
     options: &EmitOptions,
     runtime: &RuntimeLayout,
     at: Avma,
-) -> Result<Vec<u8>, IcedError> {
+) -> Result<Assembled, IcedError> {
     let mut asm = CodeAssembler::new(64)?;
     let (full, commit) = (asm.create_label(), asm.create_label());
-    let mut recorder = Recorder { asm, key, options, runtime, full, commit };
+    let mut recorder = Recorder {
+        asm,
+        key,
+        options,
+        runtime,
+        full,
+        commit,
+        failed: Vec::new(),
+        loads: Vec::new(),
+    };
     recorder.all()?;
-    recorder.asm.assemble(at.0)
+    let Recorder { mut asm, loads, failed, .. } = recorder;
+    let result = asm.assemble_options(at.0, BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS)?;
+    let mut places = Vec::new();
+    for (load, index) in &loads {
+        if let Some(failed) = failed.get(*index) {
+            places.push((Avma(result.label_ip(load)?), Avma(result.label_ip(&failed.label)?)));
+        }
+    }
+    Ok(Assembled { code: result.inner.code_buffer, loads: places })
 }
 
 impl Recorder<'_> {
@@ -97,6 +130,13 @@ impl Recorder<'_> {
         self.asm.cmp(qword_ptr(r14 + self.runtime.g_goid), 0)?;
         self.asm.je(system)?;
         self.record(Stack::Own)?;
+        let mut read = self.asm.create_label();
+        if let Values::Reading(fields) = &self.key.values {
+            // Where the payload would begin after one unit.
+            self.asm.mov(rax, r12)?;
+            self.asm.set_label(&mut read)?;
+            self.read(fields)?;
+        }
 
         self.asm.set_label(&mut self.commit)?;
         self.asm.rdtsc()?;
@@ -118,7 +158,25 @@ impl Recorder<'_> {
 
         self.asm.set_label(&mut system)?;
         self.record(Stack::System)?;
-        self.asm.jmp(self.commit)
+        if let Values::Reading(fields) = &self.key.values {
+            let mut blind = self.asm.create_label();
+            self.jump_if_signal_stack(blind)?;
+            self.asm.mov(rax, r12)?;
+            self.asm.add(r12, UNIT as i32)?;
+            self.asm.jmp(read)?;
+            self.asm.set_label(&mut blind)?;
+            self.blind(fields.len())?;
+        }
+        self.asm.jmp(self.commit)?;
+        self.failures()
+    }
+
+    /// A fault on the signal stack could not be handled: SIGSEGV is blocked there.
+    fn jump_if_signal_stack(&mut self, to: CodeLabel) -> Result<(), IcedError> {
+        let Some(gsignal) = self.options.m_gsignal else { return self.asm.jmp(to) };
+        self.asm.mov(rax, qword_ptr(r14 + self.runtime.g_m))?;
+        self.asm.cmp(r14, qword_ptr(rax + gsignal))?;
+        self.asm.je(to)
     }
 
     /// An instruction with an operand at a fixed address; the assembler's own pointers would
@@ -172,10 +230,11 @@ impl Recorder<'_> {
         self.asm.mov(rax, qword_ptr(r14 + self.runtime.g_stack_hi))?;
         self.asm.sub(rax, rsp)?;
         self.asm.mov(dword_ptr(r12 + record::DEPTH), eax)?;
-        let fields = self.key.fields.clone();
-        for (index, field) in fields.iter().enumerate() {
-            let at = (1 + extra) * UNIT + index * FIELD_SIZE;
-            self.field(field, at as u32)?;
+        if let Values::Fixed(fields) = &self.key.values {
+            for (index, field) in fields.iter().enumerate() {
+                let at = (1 + extra) * UNIT + index * FIXED_SIZE;
+                self.field(field, at as u32)?;
+            }
         }
         Ok(())
     }
@@ -235,13 +294,18 @@ impl Recorder<'_> {
         self.asm.mov(dword_ptr(r12 + at), (width << 16) as i32)?;
         self.asm.mov(dword_ptr(r12 + at + 4u32), width as i32)?;
         self.sum(field.value)?;
-        match field.width {
-            1 => self.asm.movzx(eax, al)?,
-            2 => self.asm.movzx(eax, ax)?,
-            4 => self.asm.mov(eax, eax)?,
-            _ => {}
-        }
+        self.narrow(field.width)?;
         self.asm.mov(qword_ptr(r12 + at + 8u32), rax)
+    }
+
+    /// Clears what is above so many bytes of RAX.
+    pub(super) fn narrow(&mut self, width: u8) -> Result<(), IcedError> {
+        match width {
+            1 => self.asm.movzx(eax, al),
+            2 => self.asm.movzx(eax, ax),
+            4 => self.asm.mov(eax, eax),
+            _ => Ok(()),
+        }
     }
 
     /// RAX = the sum; RDX may be used.
@@ -269,5 +333,5 @@ impl Recorder<'_> {
 }
 
 /// In hardware order.
-const GENERAL: [iced_x86::code_asm::AsmRegister64; 16] =
+pub(super) const GENERAL: [iced_x86::code_asm::AsmRegister64; 16] =
     [rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8, r9, r10, r11, r12, r13, r14, r15];

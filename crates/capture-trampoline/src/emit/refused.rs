@@ -42,9 +42,6 @@ pub enum Refused {
     /// A jump table that cannot be followed.
     #[error("jumps through a table at 0x{:x} that cannot be read", .0.0)]
     JumpTable(Svma),
-    /// A fetch program reads memory.
-    #[error("its values need memory reads, which this backend does not do at this site")]
-    Loads,
     /// A fetch program asks for a register that the recorder uses.
     #[error("its values need register {0} (in hardware order), which holds none at this site")]
     Register(u8),

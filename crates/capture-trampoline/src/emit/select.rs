@@ -18,7 +18,12 @@ pub(super) struct Selected {
     pub(super) code: FunctionCode,
     /// Regions, with the recorder of each event.
     pub(super) regions: Vec<(Region, Vec<Key>)>,
+    /// Whether every value of the plan is recorded.
+    pub(super) has_all_values: bool,
 }
+
+/// A record's units as far as its tag can say.
+const MAX_UNITS: usize = 254;
 
 impl Selected {
     /// The recorders it needs.
@@ -33,7 +38,8 @@ impl Selected {
                 if let Some(site) = sites.get_mut(event.site as usize) {
                     *site = SiteRecord {
                         installed: true,
-                        payload: key.payload() as u16,
+                        payload: key.values.payload() as u16,
+                        fields: key.values.varying_fields() as u16,
                         units: key.units() as u8,
                         sp_delta: event.sp_delta,
                     };
@@ -68,13 +74,20 @@ pub(super) fn select(
     for (site, number) in numbered().filter(|(site, _)| !is_entry(site)) {
         chooser.add_exit(number, site.kind, site.address, site.sp_delta)?;
     }
+    let may_read = may_read(plan, first.function, &code, options);
+    let mut has_all_values = true;
     let mut regions = Vec::new();
     for region in chooser.regions {
-        let keys: Result<_, _> = region.events.iter().map(|event| key(plan, event)).collect();
-        regions.push((region, keys?));
+        let mut keys = Vec::new();
+        for event in &region.events {
+            let (key, is_complete) = key(plan, event, may_read)?;
+            keys.push(key);
+            has_all_values &= is_complete;
+        }
+        regions.push((region, keys));
     }
     regions.sort_by_key(|(region, _)| region.start);
-    Ok(Selected { index: first.function, entry, code, regions })
+    Ok(Selected { index: first.function, entry, code, regions, has_all_values })
 }
 
 fn check_code(body: &Body<'_>, sites: &[Site]) -> Result<(), Refused> {
@@ -105,19 +118,45 @@ fn reloads_g(body: &Body<'_>) -> bool {
     matches!((first_load, first_call), (Some(load), Some(call)) if call < load)
 }
 
-/// The recorder for an event.
-fn key(plan: &Plan, event: &Event) -> Result<Key, Refused> {
+/// Beginnings of names of functions that run where a fault could not be handled: below the
+/// signal handlers, in the child of a vfork, or before there are handlers.
+const NO_READS: &[&str] = &[
+    "runtime.",
+    "runtime/internal/",
+    "internal/runtime/",
+    "syscall.RawSyscall",
+    "syscall.rawSyscall",
+    "syscall.rawVfork",
+    "syscall.forkAndExec",
+    "syscall.runtime_",
+    "golang.org/x/sys/unix.RawSyscall",
+];
+
+/// Whether values may be read from memory in a function.
+fn may_read(plan: &Plan, index: u32, code: &FunctionCode, options: &EmitOptions) -> bool {
+    let Some(function) = plan.functions.get(index as usize) else { return false };
+    let is_safe = code.analysis.has_stack_check
+        && !NO_READS.iter().any(|name| function.name.starts_with(name));
+    // What witnesses read belongs to the runtime, or to a panic of Go code.
+    options.recovers_loads && (is_safe || function.witness.is_some())
+}
+
+/// The recorder for an event, and whether it records all of the site's values.
+fn key(plan: &Plan, event: &Event, may_read: bool) -> Result<(Key, bool), Refused> {
     let missing = || Refused::Unreadable("the plan has no such site".to_owned());
     let site = plan.sites.get(event.site as usize).ok_or_else(missing)?;
     let start = site.program.start as usize;
     let ops = plan.ops.get(start..start + usize::from(site.program.len)).ok_or_else(missing)?;
-    let fields = evaluate(ops)?;
-    let uses = |base: Base| fields.iter().any(|field| field.value.base == base);
+    let (values, is_complete) = evaluate(ops, may_read)?;
     let is_entry = event.kind == SiteKind::Entry;
-    Ok(Key {
+    let key = Key {
         has_caller: is_entry,
-        saves_rdx: event.kind != SiteKind::Return || uses(Base::Register(2)),
-        has_delta: is_entry || uses(Base::FirstSp),
-        fields,
-    })
+        saves_rdx: event.kind != SiteKind::Return || values.uses(Base::Register(2)),
+        has_delta: is_entry || values.uses(Base::FirstSp),
+        values,
+    };
+    if key.units() > MAX_UNITS {
+        return Err(Refused::Payload(key.values.payload()));
+    }
+    Ok((key, is_complete))
 }

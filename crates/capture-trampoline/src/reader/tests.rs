@@ -13,7 +13,7 @@ const SLOTS: u64 = SLACK as u64 / UNIT as u64;
 /// Site 0 carries nothing, site 1 carries 40 bytes, site 2 is not installed.
 fn sites() -> Vec<SiteInfo> {
     let site = |installed, payload, units| SiteInfo {
-        record: SiteRecord { installed, payload, units, sp_delta: 16 },
+        record: SiteRecord { installed, payload, units, sp_delta: 16, fields: 0 },
         is_entry: payload == 0,
     };
     vec![site(true, 0, 1), site(true, 40, 3), site(false, 0, 1)]

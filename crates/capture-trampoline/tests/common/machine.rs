@@ -52,6 +52,11 @@ impl Goroutine {
         self.words.as_ptr() as u64
     }
 
+    /// Makes it its m's gsignal.
+    pub fn is_signal_stack(&mut self) {
+        self.words[32 + 80 / 8] = self.address();
+    }
+
     /// Makes the next stack check fail once.
     pub fn exhaust(&mut self) {
         self.words[2] = u64::MAX;
@@ -94,6 +99,8 @@ impl Machine {
             rings: Rings { base: at(RINGS), count: rings.0, bytes: rings.1 },
             has_rdpid,
             m_procid: Some(72),
+            m_gsignal: Some(80),
+            recovers_loads: true,
             translates_faults: true,
         };
         let emitted = emit(plan, hand, &options).expect("emits");

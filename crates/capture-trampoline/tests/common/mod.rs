@@ -78,6 +78,8 @@ pub fn options(executable: &Executable, translates_faults: bool) -> EmitOptions 
         rings: Rings { base: code_base.add(0x1000_0000), count: 2, bytes: 1 << 19 },
         has_rdpid: true,
         m_procid: Some(72),
+        m_gsignal: Some(80),
+        recovers_loads: true,
         translates_faults,
     }
 }

@@ -1,0 +1,263 @@
+//! Programs that read memory, as emitted code and as the reference interpreter has them, on
+//! addresses that are there, half there and not there.
+
+mod common;
+
+use address::{Avma, MemoryError};
+use capture_trampoline::layout::{DROPS, UNIT};
+use common::hand::{FUNCTIONS, Hand};
+use common::machine::{Goroutine, Machine, State};
+use probe::interpret::{Registers, interpret};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use wire::{Field, FieldStatus, Fields, Op, OpCode};
+
+/// Reads that may fault and their landings, for the handler.
+static LOADS: AtomicPtr<(Avma, Avma)> = AtomicPtr::new(std::ptr::null_mut());
+static LOADS_LEN: AtomicUsize = AtomicUsize::new(0);
+static FAULTS: AtomicUsize = AtomicUsize::new(0);
+
+/// What the hook in the target does: a fault of a read goes on at its landing.
+extern "C" fn on_fault(signal: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel passes a ucontext to handlers installed with SA_SIGINFO.
+    let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
+    let rip = &mut context.uc_mcontext.gregs[libc::REG_RIP as usize];
+    let (start, len) = (LOADS.load(Ordering::Acquire), LOADS_LEN.load(Ordering::Acquire));
+    // SAFETY: the test leaks every table before it stores it here.
+    let loads = unsafe { std::slice::from_raw_parts(start, len) };
+    match loads.iter().find(|load| load.0.0 == *rip as u64) {
+        Some(load) => {
+            *rip = load.1.0 as i64;
+            FAULTS.fetch_add(1, Ordering::Relaxed);
+        }
+        None => {
+            // SAFETY: sets the default action, with which the fault ends the test.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+    }
+}
+
+fn install_handler() {
+    // SAFETY: a zeroed sigaction is valid; the handler has the signature of SA_SIGINFO.
+    let failed = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_fault as extern "C" fn(_, _, _) as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        libc::sigaction(libc::SIGSEGV, &raw const action, std::ptr::null_mut())
+            | libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut())
+    };
+    assert_eq!(failed, 0);
+}
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}
+
+/// Two pages that can be read, and one behind that can't.
+struct Memory {
+    start: u64,
+}
+
+const PAGES: usize = 2 * 4096;
+
+impl Memory {
+    fn new(random: &mut Random) -> Self {
+        // SAFETY: a fresh mapping; its last page is closed before anyone knows of it.
+        let start = unsafe {
+            let start = libc::mmap(
+                std::ptr::null_mut(),
+                PAGES + 4096,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            );
+            assert_ne!(start, libc::MAP_FAILED);
+            assert_eq!(libc::mprotect(start.byte_add(PAGES), 4096, libc::PROT_NONE), 0);
+            start.cast::<u64>()
+        };
+        let memory = Self { start: start.addr() as u64 };
+        for index in 0..PAGES / 8 {
+            let word = memory.word(random);
+            // SAFETY: inside the two pages, which nobody else has yet.
+            unsafe { start.add(index).write(word) };
+        }
+        memory
+    }
+
+    /// A pointer that may be good, a length, or anything.
+    fn word(&self, random: &mut Random) -> u64 {
+        match random.below(10) {
+            0..=4 => self.start + random.below(PAGES as u64 - 64),
+            // Around the end.
+            5 => self.start + PAGES as u64 - random.below(40) + random.below(8),
+            6 => random.below(100),
+            7 => 0,
+            // Not canonical, kernel, negative.
+            8 => [0x8000_0000_0000_0000, u64::MAX - 3, 0xffff_8000_0000_0000]
+                [random.below(3) as usize],
+            _ => random.next(),
+        }
+    }
+
+    fn read(&self, at: Avma, buf: &mut [u8]) -> Result<(), MemoryError> {
+        let end = at.0.checked_add(buf.len() as u64).ok_or(MemoryError(at))?;
+        if at.0 < self.start || end > self.start + PAGES as u64 {
+            return Err(MemoryError(at));
+        }
+        // SAFETY: inside the two pages, which nobody writes any more.
+        let bytes = unsafe {
+            std::slice::from_raw_parts(std::ptr::with_exposed_provenance(at.0 as usize), buf.len())
+        };
+        buf.copy_from_slice(bytes);
+        Ok(())
+    }
+}
+
+/// A program of a few fields, with all ops.
+fn program(random: &mut Random) -> Vec<Op> {
+    let mut ops = Vec::new();
+    for _ in 0..=random.below(4) {
+        for _ in 0..random.below(6) {
+            ops.push(match random.below(12) {
+                0..=4 => {
+                    let register = [0, 1, 2, 3, 6, 7, 8, 9, 10, 11][random.below(10) as usize];
+                    Op::new(OpCode::Reg, register, 0)
+                }
+                5 => Op::new(OpCode::Add, 0, random.below(64) as i64 - 16),
+                // So far that it leads to no other mapping of this process.
+                6 => Op::new(OpCode::Add, 0, (random.next() | 1 << 60) as i64 >> random.below(8)),
+                7 | 8 => Op::new(OpCode::Deref, 0, 0),
+                9 => Op::new(OpCode::SetAux, 0, 0),
+                10 => Op::new(OpCode::GetAux, 0, 0),
+                _ => Op::new(OpCode::NilCheck, 0, 0),
+            });
+        }
+        let size = [0, 1, 3, 7, 8, 12, 16, 64, 65, 200][random.below(10) as usize];
+        match random.below(4) {
+            0 => ops.push(Op::new(OpCode::EmitAcc, [1, 2, 4, 8][random.below(4) as usize], 0)),
+            1 => ops.push(Op::new(OpCode::EmitBytes, 0, size)),
+            2 => {
+                ops.push(Op::new(OpCode::Reg, 3, 0));
+                ops.push(Op::new(OpCode::SetAux, 0, 0));
+                ops.push(Op::new(OpCode::Reg, 0, 0));
+                ops.push(Op::new(OpCode::EmitString, 0, size));
+            }
+            _ => ops.push(Op::new(OpCode::EmitString, 0, size)),
+        }
+    }
+    ops
+}
+
+fn state(random: &mut Random, memory: &Memory, g: u64) -> State {
+    let mut state = State::default();
+    state.gpr.fill_with(|| memory.word(random));
+    state.xmm.fill_with(|| u128::from(random.next()) << 64 | u128::from(random.next()));
+    if random.below(4) != 0 {
+        state.gpr[3] = random.below(80);
+    }
+    state.gpr[14] = g;
+    state.xmm[15] = 0;
+    state
+}
+
+#[test]
+fn reads_are_those_of_the_reference_interpreter_whatever_can_be_read() {
+    install_handler();
+    let hand = Hand::new();
+    let mut random = Random(0xfeed_1234_5678_9abc);
+    let memory = Memory::new(&mut random);
+    let (mut statuses, mut system_hits) = ([0; 4], 0);
+    // Function 0 has a stack check and a frame.
+    assert_eq!(FUNCTIONS[0].0, "frame");
+    for round in 0..400 {
+        let args = program(&mut random);
+        let mut plan = hand.plan(&args, &[]);
+        plan.sites.retain(|site| site.function == 0);
+        let machine = Machine::new(&hand, &plan, (1, 1 << 16), true);
+        assert_eq!(machine.emitted.refused, []);
+        assert!(machine.emitted.without_values.is_empty());
+        let loads = machine.emitted.loads.clone().leak();
+        LOADS_LEN.store(loads.len(), Ordering::Release);
+        LOADS.store(loads.as_mut_ptr(), Ordering::Release);
+        let mut position = 0;
+        for call in 0..12 {
+            let goid = if call % 3 == 0 { 0 } else { 5 };
+            let g = Goroutine::new(goid, 1 << 40, 5, 8);
+            let before = state(&mut random, &memory, g.address());
+            let plain = machine.call(0, false, &before);
+            let after = machine.call(0, true, &before);
+            for number in [0, 1, 3, 4, 5, 6, 7, 8, 9, 10, 11, 14] {
+                assert_eq!(plain.gpr[number], after.gpr[number], "register {number}");
+            }
+            assert_eq!(plain.xmm, after.xmm);
+            let registers = Registers { gpr: before.gpr, sp_first: after.gpr[4] - 8 };
+            let want = interpret(&args, &registers, g.address(), &|at: Avma, buf: &mut [u8]| {
+                memory.read(at, buf)
+            });
+            let mut got = Vec::new();
+            machine.drain(0, &mut position, |header, rest| {
+                let skip = if header.system_stack { UNIT } else { 0 };
+                let site = &machine.emitted.sites[header.site as usize];
+                let len = site.payload_len(&rest[skip..]);
+                got.push(rest[skip..skip + len].to_vec());
+                system_hits += u32::from(header.system_stack);
+            });
+            assert_eq!(got.len(), 2);
+            assert_eq!(got[0], want, "round {round}, call {call}: {args:?}");
+            for Field { status, .. } in Fields::new(&want) {
+                statuses[status as usize] += 1;
+            }
+        }
+        assert_eq!(machine.word(0, DROPS).load(Ordering::Relaxed), 0);
+    }
+    // The cases that matter have occurred.
+    assert!(statuses[FieldStatus::Ok as usize] > 1000, "{statuses:?}");
+    assert!(statuses[FieldStatus::Fault as usize] > 1000, "{statuses:?}");
+    assert!(statuses[FieldStatus::Nil as usize] > 20, "{statuses:?}");
+    assert!(FAULTS.load(Ordering::Relaxed) > 500 && system_hits > 1000);
+}
+
+#[test]
+fn nothing_is_read_on_the_signal_stack_and_where_faults_cannot_be_handled() {
+    let hand = Hand::new();
+    let args = [
+        Op::new(OpCode::Reg, 0, 0),
+        Op::new(OpCode::EmitAcc, 8, 0),
+        Op::new(OpCode::Reg, 0, 0),
+        Op::new(OpCode::Deref, 0, 0),
+        Op::new(OpCode::EmitAcc, 8, 0),
+    ];
+    let mut plan = hand.plan(&args, &[]);
+    plan.sites.retain(|site| site.function == 0 || site.function == 2);
+    let machine = Machine::new(&hand, &plan, (1, 1 << 16), true);
+    // No stack check: the first field only.
+    assert_eq!(machine.emitted.without_values, [2]);
+    let mut g = Goroutine::new(0, 1 << 40, 5, 8);
+    g.is_signal_stack();
+    let mut before = State::default();
+    (before.gpr[0], before.gpr[14]) = (0x1_2345, g.address());
+    machine.call(0, true, &before);
+    machine.call(2, true, &before);
+    let mut got = Vec::new();
+    machine.drain(0, &mut 0, |header, rest| {
+        let site = &machine.emitted.sites[header.site as usize];
+        let rest = &rest[UNIT..];
+        let fields = Fields::new(&rest[..site.payload_len(rest)]);
+        got.push(fields.map(|field| (field.status, field.as_u64())).collect::<Vec<_>>());
+    });
+    let fault = (FieldStatus::Fault, None);
+    assert_eq!(got[0], [fault, fault]);
+    assert_eq!(got[2], [(FieldStatus::Ok, Some(0x1_2345))]);
+    assert_eq!([got[1].len(), got[3].len()], [0, 0]);
+}
