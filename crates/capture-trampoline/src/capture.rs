@@ -2,7 +2,8 @@
 
 use crate::Error;
 use crate::clock::{self, Clock};
-use crate::install::{self, Place, Removal, Report, Target, TargetMemory};
+use crate::install::{self, Place, Removal, Report, Target};
+use crate::memory::TargetMemory;
 use crate::prepare::{self, Made};
 use crate::ptrace::{self, AboutToExec, on_own_thread};
 use crate::reader::Reader;
@@ -361,9 +362,9 @@ fn launch(
                 let waiting = AboutToExec::seize(pid)?;
                 // The receiver waits for this.
                 let _ = tell.send(());
-                let stopped = waiting.wait(EXEC_LIMIT)?;
                 let process = Process::open(pid)?;
-                check_image(&process, request)?;
+                let stopped =
+                    waiting.wait(EXEC_LIMIT, || check_image(&process, request).is_ok())?;
                 let memory = TargetMemory::open(pid)?;
                 let place = Place::of(&process, executable.image())?;
                 let made = prepare::prepare(&process, &place, executable, request.plan, rings)?;

@@ -7,7 +7,6 @@
 mod area;
 mod gap;
 mod leftovers;
-mod memory;
 mod place;
 mod remote;
 mod scan;
@@ -16,7 +15,6 @@ mod text;
 
 pub(crate) use gap::{Layout, Wanted};
 pub(crate) use leftovers::remove_leftovers;
-pub(crate) use memory::TargetMemory;
 pub(crate) use place::Place;
 pub(crate) use target::{Prepared, Target};
 pub use target::{Removal, Report};

@@ -10,6 +10,7 @@ pub mod emit;
 mod error;
 mod install;
 pub mod layout;
+mod memory;
 mod prepare;
 mod ptrace;
 mod reader;

@@ -74,6 +74,7 @@ pub(crate) fn prepare(
         has_rdpid: has_rdpid(),
         m_procid,
         m_gsignal: None,
+        sigtrampgo: None,
         recovers_loads: false,
         translates_faults: false,
     };

@@ -7,6 +7,7 @@
 mod access;
 mod borrowed;
 mod launch;
+mod start_frame;
 mod stopped;
 mod sys;
 mod thread;

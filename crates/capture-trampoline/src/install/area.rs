@@ -1,11 +1,11 @@
 //! The areas in the target: made by system calls in its name, shared with us by memfds.
 
 use super::gap::{Layout, PAGE};
-use super::memory::TargetMemory;
 use super::remote::Remote;
 use crate::Error;
 use crate::clock;
 use crate::layout::ENABLED;
+use crate::memory::TargetMemory;
 use crate::rings::Ring;
 use crate::step;
 use crate::view::View;

@@ -3,7 +3,6 @@
 
 use super::area::{CODE_NAME, RINGS_NAME};
 use super::gap::PAGE;
-use super::memory::TargetMemory;
 use super::place::Place;
 use super::remote::CallSites;
 use super::target::{Removal, unmap, while_stopped};
@@ -11,6 +10,7 @@ use super::text::{self, Direction, TextPatch};
 use crate::Error;
 use crate::emit::PATCH_LEN;
 use crate::layout::ENABLED;
+use crate::memory::TargetMemory;
 use crate::ptrace;
 use address::{Avma, ReadMemory as _};
 use binary::Image;

@@ -1,7 +1,7 @@
 //! The system calls made in a target's name.
 
-use super::TargetMemory;
 use crate::Error;
+use crate::memory::TargetMemory;
 use crate::ptrace::{Borrowed, Called, Stopped, find_syscall};
 use crate::step;
 use address::Avma;
@@ -71,6 +71,22 @@ impl<'a> Remote<'a> {
             (true, _) => Borrowed::sleeping(stopped, &sites.text, memory)?,
             (false, true) => Borrowed::any(stopped, sites.anywhere)?,
             (false, false) => None,
+        };
+        step::at("borrowed");
+        Ok(borrowed.map(|borrowed| Self { borrowed, pid }))
+    }
+
+    /// Borrows the one thread of a program that has not run yet.
+    pub(crate) fn at_start(
+        stopped: &'a mut Stopped,
+        sites: &CallSites,
+        memory: &TargetMemory,
+    ) -> Result<Option<Self>, Error> {
+        let pid = stopped.pid();
+        let safe = Borrowed::at_start(stopped, &sites.text, memory)?.is_some();
+        let borrowed = match safe {
+            true => Borrowed::at_start(stopped, &sites.text, memory)?,
+            false => Borrowed::any(stopped, sites.anywhere)?,
         };
         step::at("borrowed");
         Ok(borrowed.map(|borrowed| Self { borrowed, pid }))

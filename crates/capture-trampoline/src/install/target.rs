@@ -2,12 +2,12 @@
 
 use super::area::Area;
 use super::gap::Layout;
-use super::memory::TargetMemory;
 use super::place::Place;
 use super::remote::{CallSites, Remote};
 use super::scan::{self, Wanted};
 use super::text::{self, Direction, TextPatch};
 use crate::Error;
+use crate::memory::TargetMemory;
 use crate::ptrace::{Stopped, on_own_thread};
 use crate::step;
 use address::Avma;
@@ -122,7 +122,7 @@ impl Target {
         let (patches, foreign) = own_bytes(&memory, &prepared.patches)?;
         report.foreign = foreign;
         let sites = CallSites::find(&process.maps()?, &place.text, &memory)?;
-        let Some(mut remote) = Remote::borrow(&mut stopped, &sites, &memory, true)? else {
+        let Some(mut remote) = Remote::at_start(&mut stopped, &sites, &memory)? else {
             return Err(Error::Gone(memory.pid()));
         };
         report.was_exposed = !remote.is_safe();

@@ -3,6 +3,7 @@
 use super::gap::Wanted;
 use super::*;
 use crate::emit::PATCH_LEN;
+use crate::memory::TargetMemory;
 use address::{Avma, ReadMemory as _};
 use binary::Executable;
 use iced_x86::{Decoder, DecoderOptions};

@@ -1,9 +1,9 @@
 //! Writing jumps into the text and taking them out again, a page at a time.
 
 use super::gap::PAGE;
-use super::memory::TargetMemory;
 use crate::Error;
 use crate::emit::{PATCH_LEN, Patch};
+use crate::memory::TargetMemory;
 use crate::step;
 use address::{Avma, Bias, ReadMemory as _};
 use std::collections::BTreeSet;

@@ -11,17 +11,20 @@
 //! but SP over a call (Go 1.19 to 1.27, `runtime/sys_linux_amd64.s`). sysmon nearly
 //! always stands there. The first choice fails only when every such thread is awake.
 
+use super::start_frame::{StartFrame, find_bytes};
 use super::stopped::Stopped;
 use super::sys::{self, Registers, Waited};
 use super::thread::{State, Thread};
 use crate::Error;
+use crate::memory::TargetMemory;
+use crate::step;
 use address::{Avma, MemoryError, ReadMemory};
 use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
 /// `syscall`.
-pub(crate) const SYSCALL: [u8; 2] = [0x0f, 0x05];
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
 /// Calls whose Go wrappers are used for sleeping only.
 const SLEEPS: [u64; 2] = [libc::SYS_futex as u64, libc::SYS_nanosleep as u64];
@@ -51,6 +54,8 @@ pub(crate) struct Borrowed<'a> {
     thread: &'a mut Thread,
     own: Registers,
     gadget: u64,
+    /// Stack pointer of our calls, when not its own.
+    stack: Option<u64>,
     /// Whether our death at any moment leaves the target well.
     pub(crate) is_safe: bool,
     /// Whether the thread has left the stop it was found in.
@@ -77,6 +82,23 @@ impl<'a> Borrowed<'a> {
         Self::take(stopped, tid, own, gadget, true)
     }
 
+    /// The one thread of a program that has not run yet, with a way back on its stack.
+    pub(crate) fn at_start(
+        stopped: &'a mut Stopped,
+        text: &Range<Avma>,
+        memory: &TargetMemory,
+    ) -> Result<Option<Self>, Error> {
+        let Some(thread) = stopped.threads().next() else { return Ok(None) };
+        let Some(own) = thread.registers()? else { return Ok(None) };
+        let Some(frame) = StartFrame::write(thread, &own, memory, text)? else { return Ok(None) };
+        let tid = thread.tid;
+        let mut taken = Self::take(stopped, tid, own, frame.gadget, true)?;
+        if let Some(taken) = &mut taken {
+            taken.stack = Some(frame.stack);
+        }
+        Ok(taken)
+    }
+
     /// Any thread, and a `syscall` instruction anywhere; our death in between can kill the target.
     pub(crate) fn any(stopped: &'a mut Stopped, gadget: Avma) -> Result<Option<Self>, Error> {
         let mut found = None;
@@ -99,7 +121,7 @@ impl<'a> Borrowed<'a> {
     ) -> Result<Option<Self>, Error> {
         stopped.suspend_seccomp(tid)?;
         let thread = stopped.threads_mut().find(|thread| thread.tid == tid);
-        Ok(thread.map(|thread| Self { thread, own, gadget, is_safe, moved: false }))
+        Ok(thread.map(|thread| Self { thread, own, gadget, stack: None, is_safe, moved: false }))
     }
 
     /// Thread id.
@@ -111,6 +133,7 @@ impl<'a> Borrowed<'a> {
     pub(crate) fn call(&mut self, number: i64, arguments: [u64; 6]) -> Result<Called, Error> {
         let mut registers = self.own;
         registers.rip = self.gadget;
+        registers.rsp = self.stack.unwrap_or(registers.rsp);
         registers.rax = number as u64;
         // No call is to be restarted when the thread leaves its stop.
         registers.orig_rax = u64::MAX;
@@ -119,13 +142,16 @@ impl<'a> Borrowed<'a> {
         (registers.r10, registers.r8, registers.r9) = (d, e, f);
         self.thread.set_registers(&registers)?;
         self.moved = true;
+        step::at("call prepared");
         if !self.run_to_syscall()? {
             return Ok(Called::Disturbed);
         }
-        // At its entry; a signal can't come before its exit.
+        step::at("call entered");
+        // A signal can't come before its exit.
         if !self.run_to_syscall()? {
             return Ok(Called::Disturbed);
         }
+        step::at("call returned");
         match self.thread.registers()? {
             Some(registers) => Ok(Called::Returned(registers.rax as i64)),
             None => Err(self.gone()),
@@ -194,6 +220,7 @@ impl<'a> Borrowed<'a> {
         // The exit of a call is no place to restart another one from: the kernel looks for that only
         // behind a signal or this kind of stop.
         self.stop_quietly()?;
+        step::at("thread stopped again");
         self.moved = false;
         self.thread.set_registers(&self.own)
     }
@@ -270,18 +297,5 @@ fn holds_syscall(memory: &dyn ReadMemory, address: Avma) -> bool {
 
 /// A `syscall` instruction in `range`, for [`Borrowed::any`]: any two bytes will do.
 pub(crate) fn find_syscall(range: &Range<Avma>, memory: &dyn ReadMemory) -> Option<Avma> {
-    const PIECE: usize = 1 << 16;
-    let mut bytes = vec![0; PIECE + 1];
-    let mut start = range.start;
-    while start < range.end {
-        let left = usize::try_from(range.end.since(start)?).unwrap_or(usize::MAX);
-        let piece = bytes.get_mut(..left.min(PIECE + 1))?;
-        if memory.read_memory(start, piece).is_ok()
-            && let Some(at) = piece.windows(2).position(|pair| pair == SYSCALL)
-        {
-            return Some(start.add(at as u64));
-        }
-        start = start.add(PIECE as u64);
-    }
-    None
+    find_bytes(range, memory, &SYSCALL)
 }

@@ -18,9 +18,14 @@ impl AboutToExec {
         Thread::seize(pid, pid)?.map(|thread| Self { thread }).ok_or(Error::Gone(pid))
     }
 
-    /// Waits until it has become a program, and stops it before that one's first instruction
-    /// (of the dynamic loader, where there is one).
-    pub(crate) fn wait(mut self, limit: Duration) -> Result<Stopped, Error> {
+    /// Waits until it has become the program that `is_wanted` knows, and stops it before that one's
+    /// first instruction (of the dynamic loader, where there is one). Others run on: the waiting
+    /// child itself, when its own execve is not over yet, and wrappers.
+    pub(crate) fn wait(
+        mut self,
+        limit: Duration,
+        is_wanted: impl Fn() -> bool,
+    ) -> Result<Stopped, Error> {
         let (pid, tid) = (self.thread.pid, self.thread.tid);
         let deadline = Instant::now() + limit;
         let mut execed = false;
@@ -31,7 +36,7 @@ impl AboutToExec {
                     self.thread.state = State::Stopped;
                     return Ok(Stopped::after_exec(self.thread));
                 }
-                Waited::Exec => {
+                Waited::Exec if is_wanted() => {
                     // From an ordinary stop all else is as in a running program.
                     execed = true;
                     self.thread.interrupt()?;
@@ -39,7 +44,9 @@ impl AboutToExec {
                 }
                 Waited::GroupStop => sys::listen(tid),
                 Waited::Signal(signal) => sys::resume(tid, signal),
-                Waited::Interrupted | Waited::Syscall | Waited::Running => sys::resume(tid, 0),
+                Waited::Exec | Waited::Interrupted | Waited::Syscall | Waited::Running => {
+                    sys::resume(tid, 0)
+                }
                 Waited::Gone => return Err(Error::Gone(pid)),
             };
             continued.map_err(|e| Error::io(format!("resume process {pid}"), e))?;

@@ -109,6 +109,16 @@ pub(crate) fn set_registers(tid: u32, registers: &Registers) -> io::Result<()> {
     if code == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// The blocked signals of a stopped thread, one bit each.
+pub(crate) fn signal_mask(tid: u32) -> io::Result<u64> {
+    const GETSIGMASK: libc::c_uint = 0x420a;
+    let mut mask = 0u64;
+    let size: *mut libc::c_void = std::ptr::without_provenance_mut(size_of::<u64>());
+    // SAFETY: the kernel writes the 8 bytes that the size announces, to a live variable.
+    let code = unsafe { libc::ptrace(GETSIGMASK, tid as libc::pid_t, size, &raw mut mask) };
+    if code == -1 { Err(io::Error::last_os_error()) } else { Ok(mask) }
+}
+
 /// What happened to a traced thread; never blocks. The end of a thread is collected when
 /// `collect` says so: that of a leader may be our caller's child, whose exit status is not ours.
 pub(crate) fn wait(tid: u32, collect: bool) -> io::Result<Waited> {

@@ -1,0 +1,214 @@
+//! The tracer dies, at every step of the protocol and at random moments; the target does not.
+
+mod support;
+
+use capture::Capture as _;
+use capture_trampoline::{TrampolineCapture, remove_leftovers, set_step_hook};
+use process::{held_exec, spawn_held};
+use rustix::process::{Pid, Signal, getpid, kill_process};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use support::Subject;
+use testkit::{Fixture, Mode, Running, newest};
+
+const HELD: &str = "--held-for-test";
+const TRACER: &str = "--tracer-for-test";
+const LIMIT: Duration = Duration::from_secs(120);
+const PATTERNS: [&str; 1] = ["main.*"];
+
+/// Steps left until we die.
+static STEPS: AtomicU64 = AtomicU64::new(u64::MAX);
+
+fn die_at_the_last(name: &'static str) {
+    eprintln!("step: {name}");
+    if STEPS.fetch_sub(1, Ordering::SeqCst) == 1 {
+        kill_process(getpid(), Signal::KILL).unwrap();
+        std::thread::sleep(LIMIT);
+    }
+}
+
+/// `TRACER attach|launch STEPS EXE PID|ARG…`: one capture, dead after so many steps.
+fn tracer(mut args: impl Iterator<Item = OsString>) -> ExitCode {
+    let mut text = || args.next().unwrap().into_string().unwrap();
+    let (way, steps, exe) = (text(), text().parse().unwrap(), PathBuf::from(text()));
+    let rest: Vec<String> = args.map(|arg| arg.into_string().unwrap()).collect();
+    let subject = Subject::new(&exe, &PATTERNS);
+    set_step_hook(die_at_the_last);
+    let mut held = None;
+    let mut capture = if way == "attach" {
+        let pid = rest[0].parse().unwrap();
+        STEPS.store(steps, Ordering::SeqCst);
+        subject.attach(pid).unwrap()
+    } else {
+        let argv: Vec<OsString> =
+            std::iter::once(exe.into()).chain(rest.iter().map(OsString::from)).collect();
+        let mut child = spawn_held(Path::new("/proc/self/exe"), HELD, &argv, None).unwrap();
+        let pid = child.pid();
+        STEPS.store(steps, Ordering::SeqCst);
+        let request = subject.request(pid);
+        let capture =
+            TrampolineCapture::launch(&request, subject.options(), || child.release()).unwrap();
+        held = Some(child);
+        capture
+    };
+    capture.poll(Duration::from_millis(5), &mut |_| {}).unwrap();
+    capture.detach().unwrap();
+    if let Some(mut child) = held {
+        assert!(child.wait().unwrap().success());
+    }
+    ExitCode::SUCCESS
+}
+
+fn tracer_command(way: &str, steps: u64, exe: &Path) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg(TRACER).arg(way).arg(steps.to_string()).arg(exe);
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Which steps of a whole capture to die at: the first, the middle and the last of each name.
+fn steps_of(command: &mut Command) -> Vec<u64> {
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{text}");
+    let mut places: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+    for (index, name) in text.lines().filter_map(|l| l.strip_prefix("step: ")).enumerate() {
+        places.entry(name).or_default().push(index as u64 + 1);
+    }
+    let chosen = |steps: &Vec<u64>| [steps[0], steps[steps.len() / 2], steps[steps.len() - 1]];
+    let steps: BTreeSet<u64> = places.values().flat_map(chosen).collect();
+    assert!(places.len() >= 10, "{places:?}");
+    steps.into_iter().collect()
+}
+
+fn dies_at(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.success() {
+        // Fewer steps than the first time: threads were where none had to be moved.
+        return "nowhere".to_owned();
+    }
+    assert_eq!(output.status.signal(), Some(9), "{text}");
+    text.lines().last().unwrap_or_default().to_owned()
+}
+
+fn root_a_running_target_survives_each_step(path: &Path) {
+    let subject = Subject::new(path, &PATTERNS);
+    let mut target = Running::held(path, &["-for", "60s", "-g", "3"]);
+    target.go();
+    let pid = target.pid();
+    let command = |steps| {
+        let mut command = tracer_command("attach", steps, path);
+        command.arg(pid.to_string());
+        command
+    };
+    let steps = steps_of(&mut command(u64::MAX / 2));
+    let mut left = 0;
+    for step in steps {
+        let place = dies_at(&mut command(step));
+        assert!(target.is_running(), "died with the tracer: step {step}, {place}");
+        if let Some(removal) = remove_leftovers(pid).unwrap_or_else(|e| panic!("{place}: {e}")) {
+            assert_eq!(removal.foreign, 0, "{place}");
+            left += removal.left_bytes;
+        }
+        assert!(subject.different_bytes(pid).is_empty(), "step {step}, {place}");
+    }
+    assert_eq!(left, 0);
+    assert!(remove_leftovers(pid).unwrap().is_none());
+    steps_of(&mut command(u64::MAX / 2));
+    subject.assert_clean(pid);
+    finish(target);
+}
+
+fn root_a_running_target_survives_random_moments(path: &Path) {
+    let subject = Subject::new(path, &PATTERNS);
+    let mut target = Running::held(path, &["-for", "30s", "-g", "3"]);
+    target.go();
+    let pid = target.pid();
+    // A linear congruence will do for moments.
+    let mut random = 12345u64;
+    for round in 0..60 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let mut command = tracer_command("attach", u64::MAX / 2, path);
+        let mut tracer = command.arg(pid.to_string()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_micros(20_000 + (random >> 40) % 200_000));
+        tracer.kill().unwrap();
+        tracer.wait().unwrap();
+        assert!(target.is_running(), "died with the tracer, round {round}");
+    }
+    remove_leftovers(pid).unwrap();
+    assert!(subject.different_bytes(pid).is_empty());
+    finish(target);
+}
+
+fn finish(mut target: Running) {
+    let done = target.wait_for("done", LIMIT);
+    assert_eq!(done["wrong"], 0, "{done}");
+    assert!(target.wait(LIMIT).success());
+}
+
+fn root_a_launched_target_survives_each_step(path: &Path) {
+    let out = std::env::temp_dir().join(format!("survive-{}", std::process::id()));
+    let command = |steps| {
+        let mut command = tracer_command("launch", steps, path);
+        command.args(["-rounds", "20"]).stdout(File::create(&out).unwrap());
+        command
+    };
+    let steps = steps_of(&mut command(u64::MAX / 2));
+    for step in steps {
+        let place = dies_at(&mut command(step));
+        let start = Instant::now();
+        // The target outlives its parent, so its output tells how it ended.
+        loop {
+            let text = std::fs::read_to_string(&out).unwrap();
+            if text.contains("\"wrong\":0") {
+                break;
+            }
+            let late = start.elapsed() > Duration::from_secs(10);
+            assert!(!late, "no result after: step {step}, {place}: {text}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    std::fs::remove_file(&out).unwrap();
+}
+
+fn root_a_living_tracer_is_named(path: &Path) {
+    let subject = Subject::new(path, &PATTERNS);
+    let mut target = Running::held(path, &["-rounds", "100"]);
+    let mut capture = subject.attach(target.pid()).unwrap();
+    let own = Pid::as_raw(Some(getpid()));
+    let expected = format!(
+        "no permission to trace process {}: process {own} has trampolines in it already; end that first",
+        target.pid()
+    );
+    let error = subject.attach(target.pid()).map(|_| ()).unwrap_err();
+    assert_eq!(error.to_string(), expected);
+    capture.detach().unwrap();
+    subject.assert_clean(target.pid());
+    target.go();
+    finish(target);
+}
+
+fn main() -> ExitCode {
+    let mut args = std::env::args_os().skip(1);
+    match args.next() {
+        Some(arg) if arg == HELD => {
+            return ExitCode::from(u8::try_from(held_exec(args)).unwrap_or(1));
+        }
+        Some(arg) if arg == TRACER => return tracer(args),
+        _ => {}
+    }
+    let path = Fixture::build("spin", &newest(), Mode::Exe);
+    let pie = Fixture::build("spin", &newest(), Mode::Pie);
+    root_a_living_tracer_is_named(&path);
+    root_a_running_target_survives_each_step(&path);
+    root_a_running_target_survives_random_moments(&pie);
+    root_a_launched_target_survives_each_step(&path);
+    ExitCode::SUCCESS
+}
