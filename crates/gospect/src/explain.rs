@@ -1,7 +1,6 @@
 //! Why nothing, or less than asked, is traced.
 
 use binary::Executable;
-use capture_uprobe::SkippedSite;
 use probe::nearest::nearest;
 use probe::planner::Planned;
 use probe::selection::{Selection, Wanted};
@@ -141,18 +140,22 @@ fn short(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// Moves functions that the kernel would not probe from the traced to the refused.
-pub fn add_skipped(plan: &mut Plan, skipped: &[SkippedSite]) {
-    for skip in skipped {
-        let Some(site) = plan.sites.get(skip.site as usize) else { continue };
-        let Some(function) = plan.functions.get_mut(site.function as usize) else { continue };
-        if !function.traced {
-            continue;
+/// Moves functions that the backend left out from the traced to the refused. Gives what a
+/// person should know when one of them tells how calls end.
+pub fn add_refused(plan: &mut Plan, refused: &BTreeMap<u32, String>) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (index, reason) in refused {
+        let Some(function) = plan.functions.get_mut(*index as usize) else { continue };
+        if function.witness.is_some() {
+            notes.push(format!(
+                "{} is not watched: {reason}; calls that it tells of end as lost",
+                function.name
+            ));
         }
-        function.traced = false;
-        plan.refused.push(Refusal {
-            function: function.name.clone(),
-            reason: RefusalReason(format!("the kernel refused a probe: {}", skip.reason)),
-        });
+        if std::mem::take(&mut function.traced) {
+            let (function, reason) = (function.name.clone(), RefusalReason(reason.clone()));
+            plan.refused.push(Refusal { function, reason });
+        }
     }
+    notes
 }

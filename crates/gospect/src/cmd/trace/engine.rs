@@ -146,7 +146,8 @@ impl<'a> Engine<'a> {
                 (None, Who::Exe(_)) => Scope::EveryProcess,
                 (None, _) => Scope::Pids(pids),
             };
-            let installed = self.installing().install(&target, planned, scope)?;
+            let child = running.child.as_mut();
+            let installed = self.installing().install(&target, planned, scope, child)?;
             running.progress.done(choice(installed.session.backend(), self.args.capture.backend));
             running.add(installed, self.clock)?;
             if let Who::Exe(path) = &self.who {
@@ -219,6 +220,7 @@ impl<'a> Engine<'a> {
 
     fn installing(&self) -> Installing<'_> {
         Installing {
+            backend: self.args.capture.backend,
             forced: self.forced,
             ring_bytes: ring_bytes(self.args),
             clock: self.clock,
@@ -440,11 +442,12 @@ impl Watched<'_> {
         let target = Target::of_path(&self.path, args.capture.debug_file.as_deref())?;
         let planned = self.engine.planning.plan(&target)?;
         let installing = Installing {
+            backend: args.capture.backend,
             forced: self.engine.forced,
             ring_bytes: ring_bytes(args),
             clock: self.engine.clock,
             show: &self.engine.show,
         };
-        installing.install(&target, planned, Scope::EveryProcess)
+        installing.install(&target, planned, Scope::EveryProcess, None)
     }
 }

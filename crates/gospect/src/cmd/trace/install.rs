@@ -1,7 +1,7 @@
 //! Plans an image and puts the plan on its processes.
 
 use super::who::Who;
-use crate::args::{Auto, TraceArgs};
+use crate::args::{Auto, Backend, TraceArgs};
 use crate::failure::{nothing, usage};
 use crate::pipeline::ShowOptions;
 use crate::session::{Costs, Session, SiteCosts};
@@ -9,17 +9,23 @@ use crate::symbols::Symbols;
 use crate::target::Target;
 use crate::{explain, facts};
 use anyhow::Context as _;
-use capture::{Request, Scope};
+use capture::{Capture, Request, Scope};
+use capture_trampoline::TrampolineCapture;
 use capture_uprobe::{Options, SiteCost, UprobeCapture};
 use output::Clock;
 use probe::planner::{Planned, Question, ValueOptions, plan};
 use probe::selection::Selection;
+use process::Held;
+use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::{Duration, Instant};
 
 /// What a hit costs until it is measured, and where it cannot be: kernel 6.18, x86-64 (see
 /// docs/evaluation.md).
 const COSTS: SiteCosts = SiteCosts { emulated_ns: 1_000, stepped_ns: 14_000, op_ns: 100 };
+
+/// What a hit of a trampoline costs, nanoseconds (see docs/evaluation.md).
+const TRAMPOLINE_COSTS: SiteCosts = SiteCosts { emulated_ns: 13, stepped_ns: 13, op_ns: 1 };
 
 /// Has what hits cost here measured once, beside the capture that asks first.
 fn measured_costs() -> Arc<OnceLock<SiteCosts>> {
@@ -96,6 +102,8 @@ impl Planning<'_> {
 
 /// What an installation needs besides the plan.
 pub struct Installing<'a> {
+    /// Which backend installs.
+    pub backend: Backend,
     /// Forced ways.
     pub forced: Options,
     /// Ring size in bytes.
@@ -117,12 +125,14 @@ pub struct Installed {
 }
 
 impl Installing<'_> {
-    /// Installs `planned` on the processes in `scope`.
+    /// Installs `planned` on the processes in `scope`. `child` is the one process of a launch,
+    /// which has not begun yet; the trampoline backend lets it begin.
     pub fn install(
         &self,
         target: &Target,
         mut planned: Planned,
         scope: Scope,
+        child: Option<&mut Held>,
     ) -> anyhow::Result<Installed> {
         let start = Instant::now();
         let request = Request {
@@ -131,21 +141,65 @@ impl Installing<'_> {
             scope,
             ring_bytes: self.ring_bytes,
         };
+        let context = || format!("failed to trace {}", target.shown.display());
+        let Made { capture, notes, refused, costs } = match self.backend {
+            Backend::Trampoline => self.trampolines(&request, target, child),
+            Backend::Auto | Backend::Uprobe => self.uprobes(&request),
+        }
+        .with_context(context)?;
+        let attach_time = start.elapsed();
+        let mut notes = notes;
+        notes.extend(explain::add_refused(&mut planned.plan, &refused));
+        let plan = Arc::new(planned.plan.clone());
+        let symbols = Symbols::new(Arc::clone(&target.executable), target.bias_finder());
+        let session = Session::new(&planned, plan, capture, symbols, self.clock, self.show, costs);
+        Ok(Installed { session, attach_time, notes })
+    }
+
+    fn uprobes(&self, request: &Request<'_>) -> anyhow::Result<Made> {
         // A table shows no callers; a recording may be shown in every way.
         let without_callers = self.show.stat && !self.show.keep_names;
         let options = Options { without_callers, ..self.forced };
-        let capture = UprobeCapture::install(&request, options)
-            .with_context(|| format!("failed to trace {}", target.shown.display()))?;
-        let attach_time = start.elapsed();
-        let notes = capture.notes().to_vec();
-        explain::add_skipped(&mut planned.plan, capture.skipped_sites());
-        let plan = Arc::new(planned.plan.clone());
-        let symbols = Symbols::new(Arc::clone(&target.executable), target.bias_finder());
-        let costs = Costs { assumed: COSTS, measured: measured_costs() };
-        let session =
-            Session::new(&planned, plan, Box::new(capture), symbols, self.clock, self.show, costs);
-        Ok(Installed { session, attach_time, notes })
+        let capture = UprobeCapture::install(request, options)?;
+        let refused = capture.skipped_sites().iter().map(|site| {
+            (site.function, format!("the kernel refused a probe: {}", site.reason))
+        });
+        Ok(Made {
+            notes: capture.notes().to_vec(),
+            refused: refused.collect(),
+            costs: Costs { assumed: COSTS, measured: measured_costs() },
+            capture: Box::new(capture),
+        })
     }
+
+    fn trampolines(
+        &self,
+        request: &Request<'_>,
+        target: &Target,
+        child: Option<&mut Held>,
+    ) -> anyhow::Result<Made> {
+        let executable = Some(Arc::clone(&target.executable));
+        let options = capture_trampoline::Options { executable };
+        let capture = match child {
+            Some(child) => TrampolineCapture::launch(request, options, || child.release())?,
+            None => TrampolineCapture::install(request, options)?,
+        };
+        Ok(Made {
+            notes: Vec::new(),
+            refused: capture.refused().clone(),
+            costs: Costs { assumed: TRAMPOLINE_COSTS, measured: Arc::default() },
+            capture: Box::new(capture),
+        })
+    }
+}
+
+/// What a backend made of a request.
+struct Made {
+    capture: Box<dyn Capture>,
+    notes: Vec<String>,
+    /// Functions it left out (indices into the plan), with the reason.
+    refused: BTreeMap<u32, String>,
+    costs: Costs,
 }
 
 /// Whether `who` is seen from the start.

@@ -19,10 +19,11 @@ pub fn run(mut args: TraceArgs) -> anyhow::Result<Outcome> {
     }
     let who = who::Who::resolve(&mut args)?;
     let selection = choice::selection(&args)?;
-    if args.capture.backend == Backend::Trampoline {
-        anyhow::bail!(
-            "the trampoline backend is not built into this version; use --backend uprobe"
-        );
+    if args.capture.backend == Backend::Trampoline && matches!(who, who::Who::Exe(_)) {
+        return Err(usage(
+            "the trampoline backend takes processes that run (--pid) or are started (`-- CMD`); \
+             use --backend uprobe with --exe",
+        ));
     }
     let forced = install::forced_options()?;
     let path = args.show.output.as_deref();
