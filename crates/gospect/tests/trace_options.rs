@@ -1,5 +1,5 @@
-//! What of the calls is shown and how: filters, statistics, selection, formats, limits, loss,
-//! and the ways of older kernels. Needs root.
+//! What of the calls is shown and how: filters, statistics, selection, formats, limits. Needs
+//! root.
 
 mod common;
 
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use common::{
-    Directory, LIMIT, Trace, fixture, functions, gospect, json_lines, number, path_text, run, text,
+    Directory, LIMIT, Trace, fixture, functions, gospect, json_lines, number, path_text, text,
     wait_attached,
 };
 use serde_json::Value;
@@ -480,128 +480,4 @@ fn root_an_entry_line_is_held_for_a_child_or_100_ms() {
     let day = 86_400_000_000;
     let ago = (now + day - times[3]) % day;
     assert!(ago < 60_000_000, "{ago} µs ago: {}", output.story());
-}
-
-// Loss.
-
-#[test]
-fn root_what_is_lost_is_counted_exactly() {
-    let dir = Directory::new();
-    let file = dir.file("out");
-    let mut target = Running::held(&fixture("counts"), &["-n", "30000", "-g", "1", "-linger"]);
-    let pid = target.pid().to_string();
-    let how = ["trace", "--strict", "--ring", "1", "--format", "json", "-o", path_text(&file)];
-    let what = ["-u", "main.work", "-u", "main.leaf", "-p", &pid];
-    let mut tracer = gospect().start(&[&how[..], &what].concat());
-    wait_attached(&tracer);
-    tracer.signal("STOP");
-    target.go();
-    target.wait_for("done", LIMIT);
-    tracer.signal("CONT");
-    // What comes after the gap shows where it lies.
-    tracer.signal("INT");
-    let output = gospect().finish(&mut tracer);
-    output.expect_code(4);
-    let lines = json_lines(&file);
-    let summary = lines.last().expect("a summary");
-    let at = |key: &str| number(&summary[key]);
-    assert!(at("lost") > 10_000, "{summary}");
-    // Each call is an entry and an exit; the one goroutine's end is watched too.
-    let produced = at("entries") + at("exits") + at("lost");
-    assert!((120_000..=120_001).contains(&produced), "{produced}: {summary}");
-    assert_eq!(at("calls"), at("entries") - at("drained"), "{summary}");
-}
-
-#[test]
-fn root_a_gap_is_shown_where_it_lies() {
-    let dir = Directory::new();
-    for format in ["json", "text"] {
-        let file = dir.file(format);
-        let mut target = Running::start(&fixture("sleepy"), &["-g", "0", "-n", "20000"]);
-        target.wait_for("parked", LIMIT);
-        let pid = target.pid().to_string();
-        let how = ["trace", "--ring", "1", "--format", format, "-o", path_text(&file)];
-        let mut tracer = gospect().start(&[&how[..], &["-u", "main.tick", "-p", &pid]].concat());
-        wait_attached(&tracer);
-        tracer.signal("STOP");
-        target.go();
-        target.wait_for("tick", LIMIT);
-        tracer.signal("CONT");
-        // The ring is read empty before more comes: then all of it is seen.
-        let whole = |text: &str| text.lines().count() > 5000;
-        common::until("the first part is written", || {
-            whole(&fs::read_to_string(&file).unwrap_or_default())
-        });
-        std::thread::sleep(Duration::from_millis(200));
-        target.go();
-        target.wait_line(LIMIT, |line| line.contains("\"ticks\":40000"));
-        tracer.signal("INT");
-        // Without --strict a loss is no failure.
-        let output = gospect().finish(&mut tracer);
-        output.expect_code(0);
-        let text = fs::read_to_string(&file).expect("the output");
-        if format == "text" {
-            assert!(
-                text.contains(" records lost on cpu "),
-                "no gap in {} lines",
-                text.lines().count()
-            );
-            assert!(!output.stderr.contains("; 0 lost"), "{}", output.stderr);
-            continue;
-        }
-        let lines = json_lines(&file);
-        let summary = lines.last().expect("a summary");
-        let gaps: u64 =
-            lines.iter().filter(|line| line["type"] == "gap").map(|gap| number(&gap["lost"])).sum();
-        assert!(gaps > 0, "{summary}");
-        assert!(gaps <= number(&summary["lost"]), "{gaps} {summary}");
-        let sum = ["entries", "exits", "lost"].map(|key| number(&summary[key])).iter().sum::<u64>();
-        assert_eq!(sum, 80_000, "{summary}");
-    }
-}
-
-// The ways of older kernels.
-
-#[test]
-fn root_forced_ways_give_the_same_calls() {
-    let program = fixture("panics");
-    let select = functions(&["main.guard", "main.middle", "main.thrower", "main.quit"]);
-    let line = [&["trace", "--format", "json"], &select[..]].concat();
-    let tail = ["--", path_text(&program), "-mode", "all", "-n", "50"];
-    let line = [&line[..], &tail].concat();
-    let forced = |word: Option<&str>| {
-        let mut command = gospect().command(&line);
-        if let Some(word) = word {
-            command.env("GOSPECT_FORCE", word);
-        }
-        run(command)
-    };
-    let ends = |output: &Output| {
-        let mut ends: BTreeMap<String, u64> = BTreeMap::new();
-        for call in output.of_type("call") {
-            let key =
-                format!("{} {} {} {}", call["func"], call["depth"], call["exit"], call["args"]);
-            *ends.entry(key).or_default() += 1;
-        }
-        ends
-    };
-    let plain = forced(None);
-    plain.expect_code(0);
-    for word in ["bounded-loop", "perf-link", "perf-link,bounded-loop"] {
-        let output = forced(Some(word));
-        output.expect_code(0);
-        assert_eq!(ends(&output), ends(&plain), "{word}");
-        assert_eq!(output.summary()["lost"], 0, "{word}");
-        let notes = output.summary()["notes"].to_string();
-        assert_eq!(notes.contains("one perf event each"), word.contains("perf"), "{notes}");
-    }
-    let refused = |word: &str, code: i32, wanted: &str| {
-        let output = forced(Some(word));
-        output.expect_code(code);
-        assert_eq!(output.stdout, "", "the command did not run: {}", output.story());
-        assert_eq!(output.stderr.lines().count(), 1, "{}", output.story());
-        assert!(output.stderr.contains(wanted), "{}", output.story());
-    };
-    refused("no-bpf", 1, "BPF");
-    refused("no-such-word", 2, "`no-such-word`");
 }

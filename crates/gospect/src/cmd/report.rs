@@ -85,13 +85,18 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<Outcome> {
         }
     }
     out.flush()?;
-    Ok(match summary {
-        Summary { lost, .. } if lost > 0 && args.strict => Outcome::Grave,
-        Summary { panics, .. } if panics > 0 => Outcome::Grave,
+    Ok(outcome(&summary, args.strict))
+}
+
+/// As the capture's own.
+fn outcome(summary: &Summary, strict: bool) -> Outcome {
+    match summary {
+        Summary { lost, .. } if *lost > 0 && strict => Outcome::Grave,
+        Summary { panics, .. } if *panics > 0 => Outcome::Grave,
         Summary { target_signal: Some(_), .. } => Outcome::Grave,
         Summary { entries: 0, .. } => Outcome::Nothing,
         _ => Outcome::Done,
-    })
+    }
 }
 
 /// The names stand at the end of the file and are needed from its beginning: two passes.

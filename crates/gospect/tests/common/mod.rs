@@ -94,6 +94,17 @@ pub fn is_alive(pid: u64) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
+/// Nothing on stdout, one line on stderr with all of `words`.
+#[track_caller]
+pub fn expect_line(output: &Output, code: i32, words: &[&str]) {
+    output.expect_code(code);
+    assert_eq!(output.stdout, "", "{}", output.story());
+    assert_eq!(output.stderr.lines().count(), 1, "{}", output.story());
+    for word in words {
+        assert!(output.stderr.contains(word), "no {word:?} in {}", output.story());
+    }
+}
+
 /// A path as text.
 pub fn path_text(path: &Path) -> &str {
     path.to_str().expect("a path of ours")
