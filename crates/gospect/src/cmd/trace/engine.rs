@@ -22,7 +22,7 @@ use probe::planner::Planned;
 use probe::selection::Selection;
 use process::{FileIdentity, Held, Process};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// How long one round waits for records.
@@ -151,16 +151,7 @@ impl<'a> Engine<'a> {
             running.progress.done(choice(installed.session.backend(), self.args.capture.backend));
             running.add(installed, self.clock)?;
             if let Who::Exe(path) = &self.who {
-                running.watched = Some(Watched {
-                    path: path.clone(),
-                    identity: target.identity,
-                    engine: Engine2 {
-                        planning,
-                        forced: self.forced,
-                        clock: self.clock,
-                        show: self.show.clone(),
-                    },
-                });
+                running.watched = Some(self.watch(path, target.identity, planning));
             }
         }
         if let Who::Attach(processes) = self.who {
@@ -168,6 +159,12 @@ impl<'a> Engine<'a> {
         }
         running.release()?;
         running.run()
+    }
+
+    fn watch(&self, path: &Path, identity: FileIdentity, planning: Planning<'a>) -> Watched<'a> {
+        let (forced, clock, show) = (self.forced, self.clock, self.show.clone());
+        let engine = Engine2 { planning, forced, clock, show };
+        Watched { path: path.to_owned(), identity, engine }
     }
 
     /// Plans every executable. Of several, those without anything to trace are left out.
