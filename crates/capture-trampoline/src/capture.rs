@@ -4,7 +4,7 @@ use crate::Error;
 use crate::clock::{self, Clock};
 use crate::install::{self, Place, Removal, Report, Target};
 use crate::memory::TargetMemory;
-use crate::prepare::{self, Made};
+use crate::prepare::{self, Hooks, Made};
 use crate::ptrace::{self, AboutToExec, on_own_thread};
 use crate::reader::Reader;
 use binary::Executable;
@@ -328,11 +328,19 @@ fn attach(
     check_image(&process, request)?;
     // What stays there for want of a moment to unmap it does no harm.
     install::remove_leftovers(pid)?;
-    let memory = TargetMemory::open(pid)?;
-    let place = Place::of(&process, executable.image())?;
-    let made = prepare::prepare(&process, &place, executable, request.plan, rings)?;
-    let target = Target::attach(process, memory, &place, &made.prepared)?;
-    Ok((target, made))
+    let attach = |hooks| {
+        let (process, memory) = (Process::open(pid)?, TargetMemory::open(pid)?);
+        let place = Place::of(&process, executable.image())?;
+        let plan = request.plan;
+        let made = prepare::prepare(&process, &place, executable, plan, rings, hooks)?;
+        let target = Target::attach(process, memory, &place, &made.prepared)?;
+        Ok((target, made))
+    };
+    match attach(Hooks::Allowed) {
+        // Without the hook, and so without what can fault.
+        Err(Error::ForeignHandler { .. }) => attach(Hooks::Forbidden),
+        result => result,
+    }
 }
 
 /// The process must run the image that the plan is for.
@@ -367,7 +375,9 @@ fn launch(
                     waiting.wait(EXEC_LIMIT, || check_image(&process, request).is_ok())?;
                 let memory = TargetMemory::open(pid)?;
                 let place = Place::of(&process, executable.image())?;
-                let made = prepare::prepare(&process, &place, executable, request.plan, rings)?;
+                let hooks = Hooks::Allowed;
+                let made =
+                    prepare::prepare(&process, &place, executable, request.plan, rings, hooks)?;
                 let target = Target::launch(process, memory, &place, &made.prepared, stopped)?;
                 Ok((target, made))
             })

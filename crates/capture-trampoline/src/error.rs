@@ -75,6 +75,12 @@ pub enum Error {
         /// Where (avma).
         address: u64,
     },
+    /// Faults do not reach the Go runtime first.
+    #[error("process {pid} has a signal handler of its own for faults")]
+    ForeignHandler {
+        /// The target.
+        pid: u32,
+    },
     /// Anything else the kernel refused.
     #[error("failed to {what}")]
     Io {

@@ -5,11 +5,12 @@ use crate::emit::{EmitError, EmitOptions, Emitted, ExecutableCode, emit};
 use crate::install::{Layout, Place, Prepared, TextPatch, Wanted};
 use crate::layout::SLACK;
 use crate::reader::SiteInfo;
-use address::Avma;
-use binary::Executable;
+use address::{Avma, Bias, Svma};
 use binary::layout::RuntimeLayouts;
+use binary::{Executable, flag};
 use probe::Plan;
 use process::Process;
+use std::ops::Range;
 use wire::SiteKind;
 
 /// Bytes of all rings together, however many CPUs there are: the target's memory is not ours.
@@ -48,6 +49,46 @@ pub(crate) fn ring_sizes(cpus: usize, wanted: usize, shares: usize) -> (u32, u32
     (count as u32, bytes as u32)
 }
 
+/// Whether the Go runtime's signal handler may be hooked: it is only of use when it is the one
+/// that faults reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hooks {
+    Allowed,
+    Forbidden,
+}
+
+/// What the Go runtime handles signals with.
+struct Handlers {
+    sigtrampgo: Option<Svma>,
+    /// What the kernel calls: `runtime.sigtramp`, in cgo programs `runtime.cgoSigtramp`.
+    entered: Vec<Range<Svma>>,
+}
+
+impl Handlers {
+    fn of(executable: &Executable) -> Self {
+        let mut found = Self { sigtrampgo: None, entered: Vec::new() };
+        let Ok(functions) = executable.functions() else { return found };
+        for function in functions.iter() {
+            match function.name.as_str() {
+                // An assembly function of that name is a wrapper for the other convention.
+                "runtime.sigtrampgo" if function.flags & flag::ASM == 0 => {
+                    found.sigtrampgo = Some(function.entry);
+                }
+                "runtime.sigtramp" | "runtime.cgoSigtramp" => {
+                    found.entered.push(function.entry..function.end);
+                }
+                _ => {}
+            }
+        }
+        found
+    }
+
+    fn ranges(&self, bias: Bias) -> Vec<Range<Avma>> {
+        let range = |r: &Range<Svma>| bias.to_avma(r.start)..bias.to_avma(r.end);
+        self.entered.iter().map(range).collect()
+    }
+}
+
 /// Makes the code for `process`, whose image lies at `place`.
 pub(crate) fn prepare(
     process: &Process,
@@ -55,6 +96,7 @@ pub(crate) fn prepare(
     executable: &Executable,
     plan: &Plan,
     rings: (u32, u32),
+    hooks: Hooks,
 ) -> Result<Made, Error> {
     let wanted = Wanted {
         ring_count: rings.0,
@@ -65,18 +107,20 @@ pub(crate) fn prepare(
     };
     let layout = Layout::choose(process.pid(), &process.maps()?, &place.text, wanted)?;
     let versions = RuntimeLayouts::new(executable.go_version(), None);
-    let m_procid = versions.field("runtime.m", "procid").ok().map(|field| field.offset as u32);
+    let field = |name| versions.field("runtime.m", name).ok().map(|field| field.offset as u32);
+    let handlers = Handlers::of(executable);
+    let sigtrampgo = handlers.sigtrampgo.filter(|_| hooks == Hooks::Allowed);
     let options = EmitOptions {
         code_base: layout.code,
         bias: place.bias,
         control: layout.control,
         rings: layout.rings,
         has_rdpid: has_rdpid(),
-        m_procid,
-        m_gsignal: None,
-        sigtrampgo: None,
-        recovers_loads: false,
-        translates_faults: false,
+        m_procid: field("procid"),
+        m_gsignal: field("gsignal"),
+        sigtrampgo,
+        recovers_loads: sigtrampgo.is_some(),
+        translates_faults: sigtrampgo.is_some(),
     };
     let unsuitable = |reason: String| Error::Unsuitable { pid: process.pid(), reason };
     let mut emitted = emit(plan, &ExecutableCode::new(executable), &options)
@@ -92,7 +136,9 @@ pub(crate) fn prepare(
     let (map, bias) = (emitted.pc_map.clone(), place.bias);
     let relocated = Box::new(move |pc: Avma| map.relocated(bias.to_svma(pc)));
     let sites = site_infos(plan, &emitted);
-    let prepared = Prepared { layout, code, patches, relocated };
+    let hook = emitted.hook.as_ref().map(|hook| TextPatch::at(hook, place.bias));
+    let handlers = handlers.ranges(place.bias);
+    let prepared = Prepared { layout, code, patches, hook, handlers, relocated };
     Ok(Made { prepared, emitted, sites })
 }
 

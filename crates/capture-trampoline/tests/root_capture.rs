@@ -55,19 +55,20 @@ fn root_what_does_not_fit_is_counted() {
     let subject = Subject::new(&path, &SPIN);
     let (seen, done, lost) = count(&subject, "300");
     let expected: u64 = SPIN.iter().map(|name| done["calls"][name].as_u64().unwrap()).sum();
-    let recorded: u64 =
-        seen.hits.iter().filter(|((name, _), _)| SPIN.contains(&&**name)).map(|(_, n)| n).sum();
-    assert_eq!(recorded + lost, 2 * expected);
+    let recorded: u64 = seen.hits.values().sum();
+    // Besides its calls, the deaths of its goroutines are watched.
+    let deaths = recorded + lost - 2 * expected;
+    assert!((1..=8).contains(&deaths), "{recorded} + {lost} - 2 * {expected}");
 }
 
 #[test]
 fn root_removal_leaves_the_text_as_the_file_has_it() {
     let path = Fixture::build("spin", &newest(), Mode::Exe);
     let subject = Subject::new(&path, &["main.*", "runtime.*", "time.*", "sync.*"]);
-    let mut running = Running::held(&path, &["-for", "15s", "-g", "4"]);
+    let mut running = Running::held(&path, &["-for", "20s", "-g", "4"]);
     running.go();
     let mut lost = 0;
-    for _ in 0..5 {
+    for _ in 0..4 {
         let mut capture = match subject.attach(running.pid()) {
             Ok(capture) => capture,
             Err(error) => panic!("{error}; {:?} {}", running.wait(LIMIT), running.stderr()),

@@ -9,8 +9,10 @@ use crate::memory::TargetMemory;
 use crate::rings::Ring;
 use crate::step;
 use crate::view::View;
+use address::{Avma, ReadMemory as _};
 use rustix::fs::{FlockOperation, SealFlags, fcntl_add_seals, flock, ftruncate};
 use std::fs::{File, OpenOptions};
+use std::ops::Range;
 use std::os::fd::AsFd as _;
 
 /// Names of the memfds, by which what a killed tracer left is found.
@@ -74,6 +76,35 @@ impl Area {
     pub(crate) fn enable(&self, memory: &TargetMemory, on: bool) -> Result<(), Error> {
         let word = u32::from(on).to_le_bytes();
         memory.write(self.layout.control.add(u64::from(ENABLED)), &word)
+    }
+
+    /// Whether the handler that the kernel calls for faults lies in one of `handlers`.
+    pub(crate) fn handles(
+        &self,
+        remote: &mut Remote<'_>,
+        memory: &TargetMemory,
+        handlers: &[Range<Avma>],
+    ) -> Result<bool, Error> {
+        let place = self.layout.control.add(NAME_OFFSET);
+        for signal in [libc::SIGSEGV, libc::SIGBUS] {
+            let arguments = [signal as u64, 0, place.0, 8, 0, 0];
+            remote.require("rt_sigaction", libc::SYS_rt_sigaction, arguments)?;
+            // The handler is the first word of the kernel's struct sigaction.
+            let handler = memory.read_word(place).map(Avma);
+            if !handler.is_ok_and(|handler| handlers.iter().any(|r| r.contains(&handler))) {
+                return Ok(false);
+            }
+        }
+        memory.write(place, &[0; 32])?;
+        Ok(true)
+    }
+
+    /// Unmaps everything; to be called while nothing leads here.
+    pub(crate) fn unmap(&self, remote: &mut Remote<'_>) -> Result<(), Error> {
+        for (start, len) in self.ranges() {
+            remote.require("munmap", libc::SYS_munmap, [start, len, 0, 0, 0, 0])?;
+        }
+        Ok(())
     }
 
     /// All ranges: start and length.

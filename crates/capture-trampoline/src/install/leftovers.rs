@@ -5,7 +5,7 @@ use super::area::{CODE_NAME, RINGS_NAME};
 use super::gap::PAGE;
 use super::place::Place;
 use super::remote::CallSites;
-use super::target::{Removal, unmap, while_stopped};
+use super::target::{Removal, Unmapping, while_stopped};
 use super::text::{self, Direction, TextPatch};
 use crate::Error;
 use crate::emit::PATCH_LEN;
@@ -13,7 +13,7 @@ use crate::layout::ENABLED;
 use crate::memory::TargetMemory;
 use crate::ptrace;
 use address::{Avma, ReadMemory as _};
-use binary::Image;
+use binary::{Executable, Image};
 use process::{Mapping, Maps, Process};
 use std::ops::Range;
 use std::sync::Arc;
@@ -87,21 +87,37 @@ pub(crate) fn remove_leftovers(pid: u32) -> Result<Option<Removal>, Error> {
     }
     ptrace::check_access(pid)?;
     let memory = TargetMemory::open(pid)?;
-    let image = Image::open(Arc::new(process.executable()?))
+    let executable = Executable::open(Arc::new(process.executable()?))
         .map_err(|e| Error::Unsuitable { pid, reason: e.to_string() })?;
-    let place = Place::of(&process, &image)?;
+    let image = executable.image();
+    let place = Place::of(&process, image)?;
     for control in &found.control {
         memory.write(control.start.add(u64::from(ENABLED)), &[0; 4])?;
     }
-    let patches = find_patches(&memory, &image, &place, &found)?;
+    let patches = find_patches(&memory, image, &place, &found)?;
     let sites = CallSites::find(&process.maps()?, &place.text, &memory)?;
     let mut removal = Removal::default();
+    // The hook of the signal handler is needed as long as a thread may be in our code.
+    let is_hook = |patch: &TextPatch| {
+        let functions = executable.functions().ok();
+        functions
+            .and_then(|functions| functions.find(place.bias.to_svma(patch.start)))
+            .is_some_and(|function| function.name == "runtime.sigtrampgo")
+    };
+    let (hooks, patches): (Vec<_>, Vec<_>) = patches.into_iter().partition(is_hook);
     let (written, stop) =
         while_stopped(pid, |_| text::write(&memory, patches.iter(), Direction::Out))?;
     removal.stops.push(stop);
     removal.foreign = written.foreign;
-    let code = whole(&found.code);
-    removal.left_bytes = unmap(&process, &memory, &sites, code, &found.ranges(), &mut removal)?;
+    let unmapping = Unmapping {
+        process: &process,
+        memory: &memory,
+        sites: &sites,
+        code: whole(&found.code),
+        ranges: &found.ranges(),
+        hook: hooks.first(),
+    };
+    removal.left_bytes = unmapping.run(&mut removal)?;
     Ok(Some(removal))
 }
 

@@ -35,6 +35,9 @@ const SAFE_ATTEMPTS: usize = 8;
 /// Stops in which functions with saved PCs are tried again.
 const ROUNDS: usize = 12;
 
+/// Stops that change nothing before what is left is taken for words that only look like PCs.
+const STALLED: usize = 4;
+
 /// What to install.
 pub(crate) struct Prepared {
     /// Where the areas go.
@@ -43,6 +46,10 @@ pub(crate) struct Prepared {
     pub code: Vec<u8>,
     /// Sorted by address.
     pub patches: Vec<TextPatch>,
+    /// The hook of the runtime's signal handler: in first, out last.
+    pub hook: Option<TextPatch>,
+    /// The handlers that lead to it.
+    pub handlers: Vec<Range<Avma>>,
     /// Where a PC strictly inside a patch goes on.
     pub relocated: Box<dyn Fn(Avma) -> Option<Avma> + Send + Sync>,
 }
@@ -83,10 +90,22 @@ pub(crate) struct Target {
     sites: CallSites,
     /// Those in place.
     patches: Vec<TextPatch>,
+    /// The one that comes out last.
+    hook: Option<TextPatch>,
     pub(crate) report: Report,
 }
 
 impl Target {
+    fn new(
+        process: Process,
+        memory: TargetMemory,
+        area: Area,
+        sites: CallSites,
+        report: Report,
+    ) -> Self {
+        Self { process, memory, area, sites, patches: Vec::new(), hook: None, report }
+    }
+
     /// Installs in a running process, in as few and short stops as there can be.
     pub(crate) fn attach(
         process: Process,
@@ -95,14 +114,17 @@ impl Target {
         prepared: &Prepared,
     ) -> Result<Self, Error> {
         let mut report = Report::default();
-        let (patches, foreign) = own_bytes(&memory, &prepared.patches)?;
+        let (patches, foreign) = own_bytes(&memory, prepared)?;
         report.foreign = foreign;
         let sites = CallSites::find(&process.maps()?, &place.text, &memory)?;
         let area = map_area(&process, &memory, &sites, prepared, &mut report)?;
-        area.open_rings()?;
-        let mut target = Self { process, memory, area, sites, patches: Vec::new(), report };
-        let result = target.patch_in_rounds(patches, prepared);
-        if let Err(error) = result.and_then(|()| target.area.enable(&target.memory, true)) {
+        let mut target = Self::new(process, memory, area, sites, report);
+        let result = target
+            .area
+            .open_rings()
+            .and_then(|()| target.patch_in_rounds(patches, prepared))
+            .and_then(|()| target.area.enable(&target.memory, true));
+        if let Err(error) = result {
             // The error that made us give up is the one to tell.
             let _ = target.remove();
             return Err(error);
@@ -119,7 +141,7 @@ impl Target {
         mut stopped: Stopped,
     ) -> Result<Self, Error> {
         let mut report = Report::default();
-        let (patches, foreign) = own_bytes(&memory, &prepared.patches)?;
+        let (patches, foreign) = own_bytes(&memory, prepared)?;
         report.foreign = foreign;
         let sites = CallSites::find(&process.maps()?, &place.text, &memory)?;
         let Some(mut remote) = Remote::at_start(&mut stopped, &sites, &memory)? else {
@@ -129,8 +151,9 @@ impl Target {
         let area = Area::map(&mut remote, &memory, prepared.layout, &prepared.code)?;
         remote.finish()?;
         area.open_rings()?;
-        let mut target = Self { process, memory, area, sites, patches: Vec::new(), report };
-        let written = text::write(&target.memory, patches.iter(), Direction::In)?;
+        let mut target = Self::new(process, memory, area, sites, report);
+        let written = write_in(&target.memory, prepared.hook.as_ref(), patches.iter())?;
+        target.hook = prepared.hook;
         target.report.private_pages = written.pages;
         target.report.patches = written.right;
         target.patches = patches;
@@ -147,24 +170,33 @@ impl Target {
         mut waiting: Vec<TextPatch>,
         prepared: &Prepared,
     ) -> Result<(), Error> {
+        let mut stalled = 0;
         for round in 0..ROUNDS {
-            if waiting.is_empty() {
+            if waiting.is_empty() || stalled == STALLED {
                 break;
             }
             // Parked goroutines need a moment to move on.
             std::thread::sleep(Duration::from_millis(5) * round as u32);
-            let wanted = Wanted::inside(waiting.iter());
-            let process = &self.process;
-            let memory = &self.memory;
-            let patches = &waiting;
-            let ((busy, written), stop) = while_stopped(process.pid(), |stopped| {
-                patch_once(stopped, process, memory, patches, &wanted, prepared)
-            })?;
+            let hook = prepared.hook.filter(|_| self.hook.is_none());
+            let work = Work {
+                process: &self.process,
+                memory: &self.memory,
+                hook: hook.as_ref(),
+                patches: &waiting,
+                wanted: Wanted::inside(hook.iter().chain(&waiting)),
+                relocated: &*prepared.relocated,
+            };
+            let ((busy, written), stop) =
+                while_stopped(self.process.pid(), |stopped| work.patch(stopped))?;
+            if !busy.contains(&HOOK) {
+                self.hook = prepared.hook;
+            }
             self.report.stops.push(stop);
             self.report.private_pages += written.pages;
             self.report.patches += written.right;
             let (later, done): (Vec<_>, Vec<_>) =
                 waiting.into_iter().partition(|patch| busy.contains(&patch.function));
+            stalled = if done.is_empty() { stalled + 1 } else { 0 };
             self.patches.extend(done);
             waiting = later;
         }
@@ -196,46 +228,73 @@ impl Target {
         }
         self.patches.clear();
         let start = self.area.layout.code;
-        let code = start..start.add(self.area.code_len);
-        removal.left_bytes =
-            unmap(&self.process, memory, &self.sites, code, &self.area.ranges(), &mut removal)?;
+        let unmapping = Unmapping {
+            process: &self.process,
+            memory,
+            sites: &self.sites,
+            code: start..start.add(self.area.code_len),
+            ranges: &self.area.ranges(),
+            hook: self.hook.as_ref(),
+        };
+        removal.left_bytes = unmapping.run(&mut removal)?;
         Ok(removal)
     }
 }
 
-/// Unmaps `ranges` when no PC and no saved PC lies in `code`; gives the bytes that had to stay.
-pub(super) fn unmap(
-    process: &Process,
-    memory: &TargetMemory,
-    sites: &CallSites,
-    code: Range<Avma>,
-    ranges: &[(u64, u64)],
-    removal: &mut Removal,
-) -> Result<u64, Error> {
-    let wanted = Wanted::all_of(code);
-    for round in 0..ROUNDS {
-        std::thread::sleep(Duration::from_millis(2) * round as u32);
-        let (is_unmapped, stop) = while_stopped(process.pid(), |stopped| {
-            if is_in_use(stopped, process, &wanted)? {
-                return Ok(false);
-            }
+/// The last step of a removal.
+pub(super) struct Unmapping<'a> {
+    pub(super) process: &'a Process,
+    pub(super) memory: &'a TargetMemory,
+    pub(super) sites: &'a CallSites,
+    /// No PC and no saved PC may lie here.
+    pub(super) code: Range<Avma>,
+    pub(super) ranges: &'a [(u64, u64)],
+    /// Faults in our code need it until there is no code.
+    pub(super) hook: Option<&'a TextPatch>,
+}
+
+impl Unmapping<'_> {
+    /// Tries some times; gives the bytes that had to stay.
+    pub(super) fn run(&self, removal: &mut Removal) -> Result<u64, Error> {
+        let wanted = Wanted::all_of(self.code.clone());
+        for round in 0..ROUNDS {
+            std::thread::sleep(Duration::from_millis(2) * round as u32);
             let unsafe_too = round + 1 >= SAFE_ATTEMPTS;
-            let Some(mut remote) = Remote::borrow(stopped, sites, memory, unsafe_too)? else {
-                return Ok(false);
-            };
-            for &(start, len) in ranges {
-                remote.require("munmap", libc::SYS_munmap, [start, len, 0, 0, 0, 0])?;
-                step::at("unmapped");
+            let (is_unmapped, stop) = while_stopped(self.process.pid(), |stopped| {
+                self.once(stopped, &wanted, unsafe_too)
+            })?;
+            removal.stops.push(stop);
+            if is_unmapped {
+                return Ok(0);
             }
-            remote.finish()?;
-            Ok(true)
-        })?;
-        removal.stops.push(stop);
-        if is_unmapped {
-            return Ok(0);
         }
+        Ok(self.ranges.iter().map(|range| range.1).sum())
     }
-    Ok(ranges.iter().map(|range| range.1).sum())
+
+    fn once(
+        &self,
+        stopped: &mut Stopped,
+        wanted: &Wanted,
+        unsafe_too: bool,
+    ) -> Result<bool, Error> {
+        if is_in_use(stopped, self.process, wanted)? {
+            return Ok(false);
+        }
+        let Some(mut remote) = Remote::borrow(stopped, self.sites, self.memory, unsafe_too)? else {
+            return Ok(false);
+        };
+        let written = text::write(self.memory, self.hook.into_iter(), Direction::Out)?;
+        step::at("unhooked");
+        if written.foreign > 0 {
+            return Ok(false);
+        }
+        for &(start, len) in self.ranges {
+            remote.require("munmap", libc::SYS_munmap, [start, len, 0, 0, 0, 0])?;
+            step::at("unmapped");
+        }
+        remote.finish()?;
+        Ok(true)
+    }
 }
 
 fn is_in_use(stopped: &Stopped, process: &Process, wanted: &Wanted) -> Result<bool, Error> {
@@ -252,11 +311,30 @@ fn is_in_use(stopped: &Stopped, process: &Process, wanted: &Wanted) -> Result<bo
 /// Splits off the functions whose bytes in memory are not the file's.
 fn own_bytes(
     memory: &TargetMemory,
-    patches: &[TextPatch],
+    prepared: &Prepared,
 ) -> Result<(Vec<TextPatch>, BTreeSet<u32>), Error> {
-    let foreign = text::foreign(memory, patches.iter(), Direction::In)?;
-    let own = patches.iter().filter(|p| !foreign.contains(&p.function)).copied().collect();
+    let foreign = text::foreign(memory, prepared.patches.iter(), Direction::In)?;
+    let hook = prepared.hook.iter();
+    if let (Some(hook), false) =
+        (&prepared.hook, text::foreign(memory, hook, Direction::In)?.is_empty())
+    {
+        return Err(Error::ForeignCode { pid: memory.pid(), address: hook.start.0 });
+    }
+    let patches = prepared.patches.iter();
+    let own = patches.filter(|p| !foreign.contains(&p.function)).copied().collect();
     Ok((own, foreign))
+}
+
+/// The hook first: what the other patches lead to may fault.
+fn write_in<'a>(
+    memory: &TargetMemory,
+    hook: Option<&TextPatch>,
+    patches: impl Iterator<Item = &'a TextPatch>,
+) -> Result<text::Written, Error> {
+    let hooked = text::write(memory, hook.into_iter(), Direction::In)?;
+    let mut written = text::write(memory, patches, Direction::In)?;
+    written.pages += hooked.pages;
+    Ok(written)
 }
 
 fn map_area(
@@ -275,6 +353,11 @@ fn map_area(
             let is_safe = remote.is_safe();
             let area = Area::map(&mut remote, memory, prepared.layout, &prepared.code)?;
             step::at("mapped");
+            if prepared.hook.is_some() && !area.handles(&mut remote, memory, &prepared.handlers)? {
+                area.unmap(&mut remote)?;
+                remote.finish()?;
+                return Err(Error::ForeignHandler { pid: process.pid() });
+            }
             remote.finish()?;
             Ok(Some((area, is_safe)))
         })?;
@@ -288,41 +371,56 @@ fn map_area(
     Err(Error::Gone(process.pid()))
 }
 
-/// One stop: looks, moves threads out of the way, writes.
-fn patch_once(
-    stopped: &Stopped,
-    process: &Process,
-    memory: &TargetMemory,
-    patches: &[TextPatch],
-    wanted: &Wanted,
-    prepared: &Prepared,
-) -> Result<(BTreeSet<u32>, text::Written), Error> {
-    let mut busy = scan::saved(stopped, &process.maps()?, &process.memory()?, wanted)?;
-    // What changed since the first look, e.g. a breakpoint.
-    busy.extend(text::foreign(memory, patches.iter(), Direction::In)?);
-    let mut moves = Vec::new();
-    for thread in stopped.threads() {
-        let Some(registers) = thread.registers()? else { continue };
-        let Some(function) = wanted.find(registers.rip) else { continue };
-        match (prepared.relocated)(Avma(registers.rip)) {
-            Some(to) => moves.push((thread, registers, to, function)),
-            None => {
-                busy.insert(function);
+/// The number of the hook's function.
+const HOOK: u32 = u32::MAX;
+
+/// One round of patching.
+struct Work<'a> {
+    process: &'a Process,
+    memory: &'a TargetMemory,
+    /// Unless it is in.
+    hook: Option<&'a TextPatch>,
+    patches: &'a [TextPatch],
+    wanted: Wanted,
+    relocated: &'a (dyn Fn(Avma) -> Option<Avma> + Send + Sync),
+}
+
+impl Work<'_> {
+    /// Looks, moves threads out of the way, writes; gives the functions that have to wait.
+    fn patch(&self, stopped: &Stopped) -> Result<(BTreeSet<u32>, text::Written), Error> {
+        let (process, memory) = (self.process, self.memory);
+        let mut busy = scan::saved(stopped, &process.maps()?, &process.memory()?, &self.wanted)?;
+        // What changed since the first look, e.g. a breakpoint.
+        let all = self.hook.into_iter().chain(self.patches);
+        busy.extend(text::foreign(memory, all, Direction::In)?);
+        let mut moves = Vec::new();
+        for thread in stopped.threads() {
+            let Some(registers) = thread.registers()? else { continue };
+            let Some(function) = self.wanted.find(registers.rip) else { continue };
+            match (self.relocated)(Avma(registers.rip)) {
+                Some(to) => moves.push((thread, registers, to, function)),
+                None => {
+                    busy.insert(function);
+                }
             }
         }
-    }
-    // The copy is complete, so a thread may run it before the jump to it stands.
-    for (thread, mut registers, to, function) in moves {
-        if !busy.contains(&function) {
-            registers.rip = to.0;
-            thread.set_registers(&registers)?;
-            step::at("redirected");
+        if busy.contains(&HOOK) {
+            busy.extend(self.patches.iter().map(|patch| patch.function));
         }
+        // The copy is complete, so a thread may run it before the jump to it stands.
+        for (thread, mut registers, to, function) in moves {
+            if !busy.contains(&function) {
+                registers.rip = to.0;
+                thread.set_registers(&registers)?;
+                step::at("redirected");
+            }
+        }
+        let hook = self.hook.filter(|_| !busy.contains(&HOOK));
+        let free = self.patches.iter().filter(|patch| !busy.contains(&patch.function));
+        let written = write_in(memory, hook, free)?;
+        step::at("patched");
+        Ok((busy, written))
     }
-    let free = patches.iter().filter(|patch| !busy.contains(&patch.function));
-    let written = text::write(memory, free, Direction::In)?;
-    step::at("patched");
-    Ok((busy, written))
 }
 
 /// Does `work` while every thread of `pid` stands; gives its result and how long that took.

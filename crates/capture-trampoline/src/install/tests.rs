@@ -81,7 +81,14 @@ impl Subject {
             let offset = pc.since(start).filter(|_| moved.contains(&pc))?;
             Some(layout.code.add(8 + offset))
         };
-        Prepared { layout, code, patches: vec![patch], relocated: Box::new(relocated) }
+        Prepared {
+            layout,
+            code,
+            patches: vec![patch],
+            hook: None,
+            handlers: Vec::new(),
+            relocated: Box::new(relocated),
+        }
     }
 
     fn attach(&self, prepared: &Prepared) -> Result<Target, crate::Error> {

@@ -139,7 +139,7 @@ fn make_plan(executable: &Executable, patterns: &[&str]) -> Plan {
         executable,
         debug: debug.as_ref(),
         selection: &selection,
-        values: ValueOptions { arguments: false, results: false, max_string: 64 },
+        values: ValueOptions { arguments: true, results: true, max_string: 64 },
         runtime: RuntimeFacts { layout, witness },
         fips: None,
     };
