@@ -55,7 +55,7 @@ impl fmt::Display for Extent<'_> {
 /// Which backend captures, and why that one.
 pub fn choice(backend: &str, asked: Backend) -> String {
     let why = match asked {
-        Backend::Auto => "--backend auto: the only one in this version",
+        Backend::Auto => "--backend auto: trampolines only when asked for",
         Backend::Uprobe | Backend::Trampoline => "asked for with --backend",
     };
     format!("attached by the {backend} backend ({why})")
