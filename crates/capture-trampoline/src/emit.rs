@@ -16,6 +16,7 @@
 
 mod body;
 mod fetch;
+mod hook;
 mod live;
 mod pc_map;
 mod program;
@@ -33,6 +34,7 @@ pub use source::ExecutableCode;
 use crate::layout::{self, Rings, TAG_SITE};
 use address::{Avma, Bias, Svma};
 use binary::code::Analysis;
+use hook::{Hooked, Tables};
 use probe::Plan;
 use recorder::Key;
 use select::{Selected, select};
@@ -82,6 +84,9 @@ pub struct EmitOptions {
     /// Offset of `m.gsignal`: nothing is read from memory on that stack, and without the offset on
     /// no system stack at all.
     pub m_gsignal: Option<u32>,
+    /// Entry of `runtime.sigtrampgo`, to be hooked: see [`Emitted::hook`]. With `None`, the two
+    /// promises below are the installer's to keep.
+    pub sigtrampgo: Option<Svma>,
     /// Whether a fault in one of [`Emitted::loads`] is turned into a jump to its landing. If
     /// not, values behind pointers are left out.
     pub recovers_loads: bool,
@@ -164,6 +169,11 @@ pub struct Emitted {
     pub without_values: Vec<u32>,
     /// Reads of the recorders that may fault, sorted, and where the thread goes on then.
     pub loads: Vec<(Avma, Avma)>,
+    /// The patch of `runtime.sigtrampgo`, not among `patches`: it must be in before any of them and
+    /// come out after them all, just before the code is unmapped. `None` when it was not asked for, is not needed, or
+    /// has no room; values behind pointers and functions whose moved instructions can fault
+    /// are left out then. Its `function` is `u32::MAX`.
+    pub hook: Option<Patch>,
     /// Original places and their copies.
     pub pc_map: PcMap,
     /// For each site of the plan.
@@ -180,45 +190,110 @@ pub fn emit(
     options: &EmitOptions,
 ) -> Result<Emitted, EmitError> {
     check(plan, options)?;
+    let (hooked, options) = find_hook(code, options);
+    let options = &options;
     let mut refused = Vec::new();
+    let selected = select_all(plan, code, options, hooked.as_ref(), &mut refused);
+    let Recorders { code: mut bytes, places, loads } = recorders(plan, &selected, options)?;
+    let recorders = 0..bytes.len();
+    let base = options.code_base.add(bytes.len() as u64);
+    let mut stubs = Stubs::new(options, base);
+    // The hook's own place is known when everything else is.
+    if let Some(hooked) = &hooked {
+        hooked.stub(&mut stubs, base).map_err(|_| EmitError::Far)?;
+    }
+    let hook = stubs.patches.pop();
+    let mut emitted = Emitted { recorders, loads, hook, refused, ..Emitted::default() };
+    emitted.sites = vec![SiteRecord::default(); plan.sites.len()];
+    for function in &selected {
+        let mark = stubs.mark();
+        match add_function(&mut stubs, function, &places) {
+            Ok(()) => {
+                function.describe(&mut emitted.sites);
+                if !function.has_all_values {
+                    emitted.without_values.push(function.index);
+                }
+            }
+            Err(reason) => {
+                stubs.back_to(&mark);
+                emitted.refused.push((function.index, reason));
+            }
+        }
+    }
+    emitted.refused.sort_by_key(|(index, _)| *index);
+    stubs.patches.sort_unstable_by_key(|patch| patch.address);
+    bytes.append(&mut stubs.code);
+    let end = options.code_base.add(bytes.len() as u64);
+    if let Some(hooked) = &hooked {
+        add_hook(hooked, &mut bytes, &emitted, &stubs.pieces, options)?;
+    }
+    emitted.patches = stubs.patches;
+    emitted.pc_map = PcMap::new(stubs.pieces, end, stubs.moved);
+    emitted.code = bytes;
+    Ok(emitted)
+}
+
+/// The hook if there can be one, and the options as they are with it or without.
+fn find_hook(code: &dyn CodeSource, options: &EmitOptions) -> (Option<Hooked>, EmitOptions) {
+    let mut options = *options;
+    let Some(sigtrampgo) = options.sigtrampgo else { return (None, options) };
+    let is_needed = options.recovers_loads || options.translates_faults;
+    let hooked = is_needed.then(|| Hooked::find(code, sigtrampgo).ok()).flatten();
+    options.recovers_loads &= hooked.is_some();
+    options.translates_faults &= hooked.is_some();
+    (hooked, options)
+}
+
+fn select_all(
+    plan: &Plan,
+    code: &dyn CodeSource,
+    options: &EmitOptions,
+    hooked: Option<&Hooked>,
+    refused: &mut Vec<(u32, Refused)>,
+) -> Vec<Selected> {
     let mut selected = Vec::new();
     let mut base = 0;
     for sites in plan.sites.chunk_by(|one, other| one.function == other.function) {
         let Some(first) = sites.first() else { continue };
-        let chosen = select(plan, sites, base, code, options);
+        let chosen = select(plan, sites, base, code, options).and_then(|function| {
+            match hooked.is_some_and(|hooked| hooked.entry() == function.entry) {
+                true => Err(Refused::Hooked),
+                false => Ok(function),
+            }
+        });
         base += sites.len() as u32;
         match chosen {
             Ok(function) => selected.push(function),
             Err(reason) => refused.push((first.function, reason)),
         }
     }
-    let Recorders { code: mut bytes, places, loads } = recorders(plan, &selected, options)?;
-    let recorders_end = bytes.len();
-    let mut without_values = Vec::new();
-    let mut stubs = Stubs::new(options, options.code_base.add(recorders_end as u64));
-    let mut sites = vec![SiteRecord::default(); plan.sites.len()];
-    for function in &selected {
-        let mark = stubs.mark();
-        match add_function(&mut stubs, function, &places) {
-            Ok(()) => {
-                function.describe(&mut sites);
-                if !function.has_all_values {
-                    without_values.push(function.index);
-                }
-            }
-            Err(reason) => {
-                stubs.back_to(&mark);
-                refused.push((function.index, reason));
-            }
-        }
+    selected
+}
+
+/// Adds tables and hook behind the stubs, and leads the hook's stub, the first one, there.
+fn add_hook(
+    hooked: &Hooked,
+    code: &mut Vec<u8>,
+    emitted: &Emitted,
+    pieces: &[TrampolinePc],
+    options: &EmitOptions,
+) -> Result<(), EmitError> {
+    let mut tables = Tables { loads: emitted.loads.clone(), ..Tables::default() };
+    tables.add_moved(options, code, pieces);
+    code.resize(code.len().next_multiple_of(8), 0xcc);
+    let tables_at = options.code_base.add(code.len() as u64);
+    code.append(&mut tables.bytes(options.code_base));
+    let hook_at = options.code_base.add(code.len() as u64);
+    let lengths = (tables.loads.len(), tables.moved.len());
+    code.append(&mut hook::assemble(options, lengths, tables_at, hook_at)?);
+    let start = emitted.recorders.end;
+    let mut stub = Stubs::new(options, options.code_base.add(start as u64));
+    let failed = |refused: Refused| EmitError::Assemble(refused.to_string());
+    hooked.stub(&mut stub, hook_at).map_err(failed)?;
+    if let Some(place) = code.get_mut(start..start + stub.code.len()) {
+        place.copy_from_slice(&stub.code);
     }
-    refused.sort_by_key(|(index, _)| *index);
-    let pc_map = PcMap::new(stubs.pieces.clone(), stubs.here(), stubs.moved);
-    stubs.patches.sort_unstable_by_key(|patch| patch.address);
-    bytes.append(&mut stubs.code);
-    let patches = stubs.patches;
-    let recorders = 0..recorders_end;
-    Ok(Emitted { code: bytes, recorders, patches, refused, without_values, loads, pc_map, sites })
+    Ok(())
 }
 
 /// What would make every function fail.

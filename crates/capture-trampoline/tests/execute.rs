@@ -299,11 +299,10 @@ fn many_threads_lose_nothing_that_is_not_counted() {
                     }
                 }
             });
-            for thread in threads {
-                thread.join().expect("a caller");
-            }
+            let results: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
             done.store(true, Ordering::Release);
             reader.join().expect("the reader");
+            assert!(results.iter().all(Result::is_ok));
         });
         let drops: u64 =
             (0..rings.0).map(|ring| machine.word(ring, DROPS).load(Ordering::Relaxed)).sum();

@@ -18,6 +18,7 @@ const OPTIONS: EmitOptions = EmitOptions {
     has_rdpid: true,
     m_procid: Some(72),
     m_gsignal: Some(80),
+    sigtrampgo: None,
     recovers_loads: true,
     translates_faults: false,
 };

@@ -17,6 +17,9 @@ pub enum Refused {
         "follows the assembly calling convention (ABI0), in which registers have other meanings"
     )]
     Abi0,
+    /// Carries the hook that handles faults.
+    #[error("is hooked by the tracer itself, to handle faults")]
+    Hooked,
     /// The plan's site is not one that the code has.
     #[error("0x{:x} is neither where its calls begin nor where they end", .0.0)]
     NoSuchSite(Svma),

@@ -94,6 +94,14 @@ impl<'a, 'b> Chooser<'a, 'b> {
         self.place(places, first)
     }
 
+    /// The one place for a hook that may return for the function: where SP has not moved.
+    pub(super) fn add_hook(&mut self) -> Result<(), Refused> {
+        let first = self.body.code.analysis.body;
+        let at = self.body.index_of(first).ok_or(Refused::NoSuchSite(first))?;
+        let event = Event { site: u32::MAX, at, sp_delta: 0, kind: SiteKind::Entry };
+        self.place(vec![event], first)
+    }
+
     /// Places for the end of a call that leaves by the instruction at `exit`.
     pub(super) fn add_exit(
         &mut self,

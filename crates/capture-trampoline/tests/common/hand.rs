@@ -38,6 +38,7 @@ pub const FUNCTIONS: &[(&str, bool, Write)] = &[
     ("jump_only", false, |asm, base| asm.jmp(base + 2 * SLOT)),
     ("nosplit_frame", false, nosplit_frame),
     ("call_first", true, call_first),
+    ("moved_read", false, moved_read),
 ];
 
 /// The stack check; the caller sets the label behind its body and calls [`slow`].
@@ -131,6 +132,16 @@ fn reads_data(asm: &mut CodeAssembler, _: u64) -> Result<(), IcedError> {
     asm.add_instruction(Instruction::with2(Code::Add_r64_rm64, Register::RAX, data)?)?;
     asm.inc(rbx)?;
     asm.ret()
+}
+
+/// The read in front of the RET must move, and it may fault as far as anyone can tell.
+fn moved_read(asm: &mut CodeAssembler, _: u64) -> Result<(), IcedError> {
+    let data = MemoryOperand::with_base_displ(Register::RIP, DATA.0 as i64);
+    asm.add_instruction(Instruction::with2(Code::Lea_r64_m, Register::RDX, data)?)?;
+    asm.mov(rax, qword_ptr(rdx))?;
+    asm.ret()?;
+    // No padding to run into.
+    asm.ud2()
 }
 
 fn short_leaf(asm: &mut CodeAssembler, _: u64) -> Result<(), IcedError> {

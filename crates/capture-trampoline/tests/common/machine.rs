@@ -78,6 +78,17 @@ unsafe impl Send for Machine {}
 
 impl Machine {
     pub fn new(hand: &Hand, plan: &Plan, rings: (u32, u32), has_rdpid: bool) -> Self {
+        Self::with_hook(hand, plan, rings, has_rdpid, None)
+    }
+
+    /// With one of the functions in the place of `sigtrampgo`.
+    pub fn with_hook(
+        hand: &Hand,
+        plan: &Plan,
+        rings: (u32, u32),
+        has_rdpid: bool,
+        sigtrampgo: Option<address::Svma>,
+    ) -> Self {
         // SAFETY: an anonymous mapping at an address of the kernel's choice.
         let arena = unsafe {
             libc::mmap(
@@ -100,6 +111,7 @@ impl Machine {
             has_rdpid,
             m_procid: Some(72),
             m_gsignal: Some(80),
+            sigtrampgo,
             recovers_loads: true,
             translates_faults: true,
         };
@@ -107,7 +119,7 @@ impl Machine {
         let machine = Self { arena, emitted, options };
         machine.put(PLAIN, &hand.text);
         machine.put(PATCHED, &hand.text);
-        for patch in &machine.emitted.patches {
+        for patch in machine.emitted.patches.iter().chain(&machine.emitted.hook) {
             let offset = PATCHED + (patch.address.0 - TEXT.0) as usize;
             machine.put(offset, &patch.replacement);
         }

@@ -79,6 +79,7 @@ pub fn options(executable: &Executable, translates_faults: bool) -> EmitOptions 
         has_rdpid: true,
         m_procid: Some(72),
         m_gsignal: Some(80),
+        sigtrampgo: None,
         recovers_loads: true,
         translates_faults,
     }
