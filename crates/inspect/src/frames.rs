@@ -137,20 +137,22 @@ impl<'a> Codes<'a> {
 pub enum Shown {
     /// What Go shows: no wrappers, no functions of the runtime but its exported ones.
     User,
-    /// The runtime's own too, wrappers not.
-    Runtime,
+    /// All, as with GOTRACEBACK=system.
+    All,
 }
 
 impl Shown {
     /// The frames of `all`, innermost first, that are shown.
     pub fn of<'f>(self, all: impl Iterator<Item = &'f Frame>) -> Vec<&'f Frame> {
+        if self == Self::All {
+            return all.collect();
+        }
         let mut callee = "";
         let mut shown = Vec::new();
         for frame in all {
             let elided = frame.is_wrapper && !PANICS.contains(&callee);
             callee = &frame.func;
-            let is_user = is_shown(&frame.func, shown.is_empty());
-            if !elided && (self == Self::Runtime || is_user) {
+            if !elided && is_shown(&frame.func, shown.is_empty()) {
                 shown.push(frame);
             }
         }

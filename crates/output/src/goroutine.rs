@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 /// Columns of the function; longer ones push their place to the right.
-const FUNC_WIDTH: usize = 48;
+const FUNC_WIDTH: usize = 56;
 
 /// A place in the source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -149,8 +149,8 @@ fn push_labels(text: &mut String, labels: &BTreeMap<String, String>) {
 }
 
 fn push_place(text: &mut String, indent: &str, func: &str, note: &str, file: &str, line: u32) {
-    text.push_str(indent);
     let start = text.len();
+    text.push_str(indent);
     push_printable(text, func);
     text.push_str(note);
     let used = width(text.get(start..).unwrap_or_default());

@@ -71,7 +71,7 @@ fn of_core(args: &GoroutinesArgs, path: &std::path::Path) -> anyhow::Result<Outc
     let target = Target::of_path(&binary, args.debug_file.as_deref())?;
     let bias = dump.bias(&target.executable)?;
     let memory = dump.memory(&target.executable, bias);
-    let threads = dump.goroutine_registers(&target, &memory, bias)?;
+    let threads = dump.goroutine_registers(&target, &memory)?;
     let registers = |m| threads.of(m);
     let view =
         View { target: &target, memory: &memory, bias, registers: Some(&registers), pid: None };
@@ -119,7 +119,7 @@ fn show(args: &GoroutinesArgs, view: &View<'_>) -> anyhow::Result<Counted> {
     };
     let mut out = sink::open(args.output.as_deref())?;
     let lister = Lister {
-        functions: if args.system { Shown::Runtime } else { Shown::User },
+        functions: if args.system { Shown::All } else { Shown::User },
         now_ns: view.pid.map(|_| clock::monotonic_ns()),
         stacks: !args.no_stacks,
     };

@@ -2,7 +2,7 @@
 
 use super::{CoreDump, u32_at, u64_at};
 use crate::target::Target;
-use address::{Avma, Bias, ReadMemory};
+use address::{Avma, ReadMemory};
 use binary::layout::RuntimeLayouts;
 use inspect::Registers;
 
@@ -14,16 +14,19 @@ mod prstatus {
     pub(super) const SP: usize = 112 + 19 * 8;
 }
 
-/// Offsets from the return address that the kernel puts below a signal handler's frame
-/// (`struct rt_sigframe`, arch/x86/include/asm/sigframe.h) to registers of `ucontext_t`.
-mod sigframe {
-    const CONTEXT: u64 = 8 + 40;
-    pub(super) const BP: u64 = CONTEXT + 10 * 8;
-    pub(super) const SP: u64 = CONTEXT + 15 * 8;
-    pub(super) const PC: u64 = CONTEXT + 16 * 8;
+/// Offsets in the `ucontext_t` of x86-64 that the kernel lays on a signal stack
+/// (`struct ucontext` and `struct sigcontext`, arch/x86/include/uapi/asm).
+mod ucontext {
+    /// Start and size of the signal stack itself (`uc_stack`).
+    pub(super) const STACK: u64 = 16;
+    pub(super) const STACK_SIZE: u64 = 32;
+    const REGISTERS: u64 = 40;
+    pub(super) const BP: u64 = REGISTERS + 10 * 8;
+    pub(super) const SP: u64 = REGISTERS + 15 * 8;
+    pub(super) const PC: u64 = REGISTERS + 16 * 8;
 }
 
-/// Words of a signal stack that are looked through.
+/// Bytes of a signal stack that are looked through.
 const MAX_SIGNAL_STACK: u64 = 1 << 17;
 
 /// One thread.
@@ -47,8 +50,6 @@ pub struct Threads<'a> {
     memory: &'a dyn ReadMemory,
     procid: u64,
     gsignal: u64,
-    /// Where signal handlers return to.
-    restorers: Vec<Avma>,
 }
 
 impl CoreDump {
@@ -57,23 +58,17 @@ impl CoreDump {
         &'a self,
         target: &Target,
         memory: &'a dyn ReadMemory,
-        bias: Bias,
     ) -> anyhow::Result<Threads<'a>> {
         let executable = &target.executable;
         let plain = RuntimeLayouts::new(executable.go_version(), None);
         let debug =
             if plain.field("runtime.m", "gsignal").is_err() { target.debug_info()? } else { None };
         let layouts = RuntimeLayouts::new(executable.go_version(), debug.as_ref());
-        // Its name changed in Go 1.21.
-        let names = ["runtime.sigreturn__sigaction", "runtime.sigreturn"];
-        let table = executable.functions()?;
-        let functions = names.iter().flat_map(|name| table.by_name(name));
         Ok(Threads {
             threads: &self.threads,
             memory,
             procid: layouts.field("runtime.m", "procid")?.offset,
             gsignal: layouts.field("runtime.m", "gsignal")?.offset,
-            restorers: functions.map(|function| bias.to_avma(function.entry)).collect(),
         })
     }
 }
@@ -89,23 +84,24 @@ impl Threads<'_> {
         let lo = self.memory.read_word(gsignal).ok()?;
         let hi = self.memory.read_word(gsignal.add(8)).ok()?;
         let sp = thread.registers.sp;
-        if lo <= sp && sp < hi { self.before_signal(sp, hi) } else { Some(thread.registers) }
+        if lo <= sp && sp < hi { self.before_signal(sp, lo, hi) } else { Some(thread.registers) }
     }
 
-    /// What the first of nested signals interrupted: its frame is the outermost.
-    fn before_signal(&self, sp: u64, hi: u64) -> Option<Registers> {
+    /// What the first of nested signals interrupted: its frame is the outermost. The frame
+    /// names the stack it lies on.
+    fn before_signal(&self, sp: u64, lo: u64, hi: u64) -> Option<Registers> {
         let first = (sp & !7).max(hi.saturating_sub(MAX_SIGNAL_STACK));
-        let words = (first..hi).step_by(8);
-        let is_frame = |at: &u64| {
-            let word = self.memory.read_word(Avma(*at));
-            word.is_ok_and(|word| self.restorers.contains(&Avma(word)))
+        let is = |at: u64, value| self.memory.read_word(Avma(at)) == Ok(value);
+        let is_frame = |&at: &u64| {
+            let size = at.saturating_add(ucontext::STACK_SIZE);
+            is(at.saturating_add(ucontext::STACK), lo) && is(size, hi.wrapping_sub(lo))
         };
-        let frame = words.filter(is_frame).last()?;
+        let frame = (first..hi).step_by(8).filter(is_frame).last()?;
         let word = |offset: u64| self.memory.read_word(Avma(frame).add(offset)).ok();
         Some(Registers {
-            pc: word(sigframe::PC)?,
-            sp: word(sigframe::SP)?,
-            bp: word(sigframe::BP)?,
+            pc: word(ucontext::PC)?,
+            sp: word(ucontext::SP)?,
+            bp: word(ucontext::BP)?,
         })
     }
 }

@@ -19,7 +19,7 @@ impl Lister {
     /// What is written of one.
     pub fn listed(&self, of: &Goroutine) -> ListedGoroutine {
         // The stacks of the runtime's goroutines are all its own.
-        let which = if of.system { Shown::Runtime } else { self.functions };
+        let which = if of.system { Shown::All } else { self.functions };
         let whole = of.stack.end.is_whole();
         ListedGoroutine {
             goid: of.goid,
