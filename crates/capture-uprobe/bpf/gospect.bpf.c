@@ -13,6 +13,7 @@ char LICENSE[] SEC("license") = "GPL";
 const volatile struct config config SEC(".rodata.config");
 
 #include "fetch.h"
+#include "seen.h"
 
 /* Of `active` and of the values in `targets`. */
 enum {
@@ -21,9 +22,6 @@ enum {
 	/* The reader was told that the process runs the image, and where it lies. */
 	ANNOUNCED = 2,
 };
-
-/* Speaks for config.only_pid too, which a hit need not look up. */
-__u32 active;
 
 /* Entries of the maps below are set to the plan's numbers before loading. */
 struct {
@@ -45,8 +43,8 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct counters);
-} counts SEC(".maps");
+	__type(value, struct cpu);
+} cpus SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -77,11 +75,11 @@ static __always_inline __u64 current_ids(void)
 	return (__u64)ns.tgid << 32 | ns.pid;
 }
 
-static __always_inline struct counters *counters_of_cpu(void)
+static __always_inline struct cpu *this_cpu(void)
 {
 	__u32 zero = 0;
 
-	return bpf_map_lookup_elem(&counts, &zero);
+	return bpf_map_lookup_elem(&cpus, &zero);
 }
 
 /*
@@ -156,11 +154,14 @@ static __always_inline long read_g(__u64 g, __u64 *stack_hi, __u64 *goid)
 }
 
 /* goid 0 is what g0 and gsignal have, and no other g that runs code. */
-static __always_inline void look_at_target(struct look *l, const struct pt_regs *regs,
-					   __u64 cookie)
+static __always_inline void look_at_target(struct look *l, struct cpu *cpu, __u64 ids,
+					   const struct pt_regs *regs, __u64 cookie)
 {
 	__u64 sp_first = regs->sp + ((__s64)cookie >> 32);
-	__u64 stack_hi, goid;
+	/* Before g is read: what is found is then kept for an era that is over rather than too long. */
+	__u64 era = current_era();
+	__u64 stack_hi, goid, word;
+	struct seen *seen;
 
 	l->g = current_g(regs, cookie);
 	l->goid = 0;
@@ -168,66 +169,64 @@ static __always_inline void look_at_target(struct look *l, const struct pt_regs 
 	l->depth = 0;
 	l->caller = 0;
 	l->flags = 0;
-	if (!l->g || read_g(l->g, &stack_hi, &goid)) {
+	seen = place_of(cpu, l->g);
+	if (recall(seen, l->g, era, ids, &stack_hi, &goid)) {
+		l->depth = stack_hi - sp_first;
+		l->goid = goid;
+	} else if (!l->g || read_g(l->g, &stack_hi, &goid)) {
 		l->flags = FLAG_NO_G;
 	} else {
 		l->depth = stack_hi - sp_first;
 		l->goid = goid;
-		if (!goid)
+		if (goid)
+			remember(seen, l->g, era, ids, stack_hi, goid);
+		else
 			read_system_stack(l);
 	}
-	if (cookie & COOKIE_CALLER && read_user(&l->caller, sizeof(l->caller), sp_first)) {
-		l->caller = 0;
+	if (!(cookie & COOKIE_CALLER))
+		return;
+	/* Into a variable of its own: all else of the look can then stay in registers. */
+	if (read_user(&word, sizeof(word), sp_first))
 		l->flags |= FLAG_NO_CALLER;
-	}
+	else
+		l->caller = word;
 }
 
-static __always_inline void fill_header(struct header *h, const struct counters *c, __u64 ids,
-					__u8 kind)
+static __always_inline void fill_header(struct header *h, const struct cpu *cpu, __u64 ids,
+					__u8 kind, const struct look *l, __u32 site)
 {
 	h->ts_ns = bpf_ktime_get_ns();
-	h->goid = 0;
-	h->stack = 0;
-	h->depth = 0;
-	h->caller = 0;
-	h->site = 0;
-	h->pid = ids >> 32;
-	h->tid = ids;
-	h->lost = c->lost;
-	h->cpu = bpf_get_smp_processor_id();
-	h->flags = 0;
-	h->kind = kind;
-	h->zero = 0;
-	h->payload_len = 0;
-}
-
-static __always_inline void fill_hit(struct header *h, const struct look *l, __u32 site)
-{
 	h->goid = l->goid;
 	h->stack = l->stack;
 	h->depth = l->depth;
 	h->caller = l->caller;
 	h->site = site;
+	h->pid = ids >> 32;
+	h->tid = ids;
+	h->lost = cpu->lost;
+	h->cpu = bpf_get_smp_processor_id();
 	h->flags = l->flags;
+	h->kind = kind;
+	h->zero = 0;
+	h->payload_len = 0;
 }
 
 /* A record of a process, 0 when there was room for it. */
 static __noinline int emit_process_event(__u64 ids, __u8 kind, __u64 ip, __u32 site)
 {
-	struct counters *c = counters_of_cpu();
+	struct look look = { .caller = ip };
+	struct cpu *cpu = this_cpu();
 	struct header *h;
 
-	if (!c)
+	if (!cpu)
 		return 1;
 	h = bpf_ringbuf_reserve(&ring, sizeof(*h), 0);
 	if (!h) {
-		__sync_fetch_and_add(&c->lost, 1);
+		__sync_fetch_and_add(&cpu->lost, 1);
 		return 1;
 	}
-	fill_header(h, c, ids, kind);
-	h->caller = ip;
-	h->site = site;
-	bpf_ringbuf_submit(h, wake_flags(__sync_fetch_and_add(&c->produced, 1)));
+	fill_header(h, cpu, ids, kind, &look, site);
+	bpf_ringbuf_submit(h, wake_flags(__sync_fetch_and_add(&cpu->produced, 1)));
 	return 0;
 }
 
@@ -256,8 +255,8 @@ static __always_inline int in_scope(__u64 ids, __u64 ip, __u32 site)
 	if (config.only_pid) {
 		if (pid != config.only_pid)
 			return 0;
-		if (active != ANNOUNCED && !emit_process_event(ids, KIND_PROCESS, ip, site))
-			active = ANNOUNCED;
+		if (gate.active != ANNOUNCED && !emit_process_event(ids, KIND_PROCESS, ip, site))
+			gate.active = ANNOUNCED;
 		return 1;
 	}
 	known = bpf_map_lookup_elem(&targets, &pid);
@@ -272,13 +271,13 @@ static __always_inline int in_scope(__u64 ids, __u64 ip, __u32 site)
 }
 
 /* Whether a hit is to be recorded. */
-static __always_inline int is_wanted(struct counters *c, __u64 ids, __u64 ip, __u32 site)
+static __always_inline int is_wanted(struct cpu *cpu, __u64 ids, __u64 ip, __u32 site)
 {
-	if (!active)
+	if (!gate.active)
 		return 0;
 	if (in_scope(ids, ip, site))
 		return 1;
-	__sync_fetch_and_add(&c->foreign, 1);
+	__sync_fetch_and_add(&cpu->foreign, 1);
 	return 0;
 }
 
@@ -302,23 +301,22 @@ int hit(struct pt_regs *regs)
 {
 	__u64 cookie = bpf_get_attach_cookie(regs);
 	__u32 site = cookie & COOKIE_SITE;
-	struct counters *c = counters_of_cpu();
+	struct cpu *cpu = this_cpu();
 	__u64 ids = current_ids();
 	struct header *h;
 	struct look look;
 
 	KEEP_TASK_STACK();
-	if (!c || !is_wanted(c, ids, regs->ip, site))
+	if (!cpu || !is_wanted(cpu, ids, regs->ip, site))
 		return 0;
-	look_at_target(&look, regs, cookie);
+	look_at_target(&look, cpu, ids, regs, cookie);
 	h = bpf_ringbuf_reserve(&ring, sizeof(*h), 0);
 	if (!h) {
-		__sync_fetch_and_add(&c->lost, 1);
+		__sync_fetch_and_add(&cpu->lost, 1);
 		return 0;
 	}
-	fill_header(h, c, ids, KIND_HIT);
-	fill_hit(h, &look, site);
-	bpf_ringbuf_submit(h, wake_flags(__sync_fetch_and_add(&c->produced, 1)));
+	fill_header(h, cpu, ids, KIND_HIT, &look, site);
+	bpf_ringbuf_submit(h, wake_flags(__sync_fetch_and_add(&cpu->produced, 1)));
 	return 0;
 }
 
@@ -328,7 +326,7 @@ int hit_fetch(struct pt_regs *regs)
 {
 	__u64 cookie = bpf_get_attach_cookie(regs);
 	__u32 id = cookie & COOKIE_SITE;
-	struct counters *c = counters_of_cpu();
+	struct cpu *cpu = this_cpu();
 	__u64 ids = current_ids();
 	struct site_config *site;
 	struct look look;
@@ -337,32 +335,42 @@ int hit_fetch(struct pt_regs *regs)
 	__u32 used;
 
 	KEEP_TASK_STACK();
-	if (!c || !is_wanted(c, ids, regs->ip, id))
+	if (!cpu || !is_wanted(cpu, ids, regs->ip, id))
 		return 0;
 	site = bpf_map_lookup_elem(&sites, &id);
 	if (!site)
 		return 0;
 	s = claim_scratch();
 	if (!s) {
-		__sync_fetch_and_add(&c->lost, 1);
+		__sync_fetch_and_add(&cpu->lost, 1);
 		return 0;
 	}
-	fill_header(&s->header, c, ids, KIND_HIT);
-	look_at_target(&look, regs, cookie);
-	fill_hit(&s->header, &look, id);
+	look_at_target(&look, cpu, ids, regs, cookie);
+	fill_header(&s->header, cpu, ids, KIND_HIT, &look, id);
 	fetch_start(s, regs, site, look.g);
 	fetch_run(s, config.bounded_loop);
 	used = s->used;
 	if (used > MAX_PAYLOAD)
 		used = MAX_PAYLOAD;
 	s->header.payload_len = used;
-	flags = wake_flags(c->produced);
+	flags = wake_flags(cpu->produced);
 	if (bpf_ringbuf_output(&ring, &s->header, sizeof(s->header) + used, flags))
-		__sync_fetch_and_add(&c->lost, 1);
+		__sync_fetch_and_add(&cpu->lost, 1);
 	else
-		__sync_fetch_and_add(&c->produced, 1);
+		__sync_fetch_and_add(&cpu->produced, 1);
 	/* The release needs no more than compiler order: only this CPU sees the slot. */
 	*(volatile __u32 *)&s->claimed = 0;
+	return 0;
+}
+
+/*
+ * At places that a goroutine passes before its id or the upper end of its stack changes, and
+ * where it is not running itself.
+ */
+SEC("uprobe.multi")
+int g_changes(struct pt_regs *regs)
+{
+	next_era();
 	return 0;
 }
 
@@ -373,13 +381,16 @@ int process_exec(struct bpf_raw_tracepoint_args *ctx)
 	__u32 pid = ids >> 32;
 	__u8 *known = bpf_map_lookup_elem(&targets, &pid);
 
+	/* Other goroutines will lie where those of the old image did. */
+	if (known || config.every_process)
+		next_era();
 	if (!known)
 		return 0;
 	emit_process_event(ids, KIND_EXEC, 0, 0);
 	/* The new image lies elsewhere. No other thread is left to race with. */
 	*known = RUNNING;
-	if (config.only_pid && active == ANNOUNCED)
-		active = RUNNING;
+	if (config.only_pid && gate.active == ANNOUNCED)
+		gate.active = RUNNING;
 	return 0;
 }
 
@@ -393,10 +404,15 @@ int process_exit(struct bpf_raw_tracepoint_args *ctx)
 	struct task_struct *task = (struct task_struct *)ctx->args[0];
 	__u64 ids = current_ids();
 	__u32 pid = ids >> 32;
+	int was_target;
 
 	if (BPF_CORE_READ(task, signal, live.counter) > 0)
 		return 0;
-	if (!bpf_map_delete_elem(&targets, &pid))
+	was_target = !bpf_map_delete_elem(&targets, &pid);
+	/* The id may become another process's. */
+	if (was_target || config.every_process)
+		next_era();
+	if (was_target)
 		emit_process_event(ids, KIND_PROCESS_EXIT, 0, 0);
 	return 0;
 }

@@ -124,11 +124,26 @@ struct config {
 	__u64 wake_bytes;
 };
 
-/* One per CPU. Programs of one CPU can preempt one another: updated atomically. */
-struct counters {
+/*
+ * A goroutine as a hit of its own found it, in the era of that hit. Programs of one CPU can
+ * preempt one another between any two words: `check` tells what belongs together.
+ */
+struct seen {
+	__u64 g;
+	__u64 era;
+	__u64 goid;
+	__u64 stack_hi;
+	__u64 check;
+};
+
+#define SEEN_BITS 4
+
+/* One per CPU. Programs of one CPU can preempt one another: counted atomically. */
+struct cpu {
 	__u64 produced;
 	__u64 lost;
 	__u64 foreign;
+	struct seen seen[1 << SEEN_BITS];
 };
 
 #define AT(type, member, offset) \
@@ -164,4 +179,6 @@ AT(config, only_pid, 24);
 AT(config, tls_g, 32);
 AT(config, pidns_dev, 40);
 AT(config, wake_bytes, 56);
-_Static_assert(sizeof(struct counters) == 24, "counters");
+AT(cpu, produced, 0);
+AT(cpu, lost, 8);
+AT(cpu, foreign, 16);

@@ -11,7 +11,7 @@ use capture::Capture as _;
 use capture_uprobe::Options;
 use std::ffi::CStr;
 use std::time::Duration;
-use support::{count, counted_address, file_offset, install, plan};
+use support::{count, counted_address, file_offset, install, plan, sled_address};
 use wire::{Op, OpCode, SiteKind};
 
 const HITS: u64 = 100_000;
@@ -96,6 +96,8 @@ fn ours(kind: SiteKind, ops: &[Op], g: u64, options: Options) -> (f64, f64) {
     plan.sites[0].kind = kind;
     // Where Go 1.23 and newer have it: the distance from stack.hi is read at every hit.
     plan.runtime.g_goid = 152;
+    // Never passed: each hit after the first knows whose it is.
+    plan.g_changes = vec![file_offset(sled_address(0))];
     let mut capture = install(&plan, 8 << 20, options);
     let hitter = std::thread::spawn(move || measure(g));
     let mut seen = 0u64;
@@ -121,9 +123,11 @@ fn main() {
     four.extend([Op::new(OpCode::Deref, 0, 0), Op::new(OpCode::EmitBytes, 0, 16)]);
     let many: Vec<_> = four.iter().copied().cycle().take(26).collect();
     let callers = Options::default();
+    let reading = Options { read_g_always: true, ..callers };
     let stat = Options { without_callers: true, ..callers };
     let ours_in_turn = [
         ("entry", SiteKind::Entry, &[][..], callers),
+        ("entry, g read", SiteKind::Entry, &[], reading),
         ("entry, no caller", SiteKind::Entry, &[], stat),
         ("return", SiteKind::Return, &[], callers),
         ("4 ops", SiteKind::Entry, &four, callers),

@@ -2,7 +2,7 @@
 
 use crate::error::{PERMISSION_HINT, os_error};
 use crate::kernel::KernelVersion;
-use crate::object;
+use crate::object::{self, Needs};
 use crate::options::Options;
 use capture::{Error, Request, Scope};
 use libbpf_rs::{Object, ProgramType, UprobeMultiOpts};
@@ -122,7 +122,8 @@ fn load() -> Result<Object, String> {
         scope: Scope::Pids(Vec::new()),
         ring_bytes: 4096,
     };
-    object::load(&request, Options::default(), true, true).map_err(|error| match error {
+    let needs = Needs { multi: true, fetching: true, changes: true };
+    object::load(&request, Options::default(), needs).map_err(|error| match error {
         Error::Failed { what, source } => format!("failed to {what}: {source}"),
         other => other.to_string(),
     })

@@ -3,11 +3,12 @@
 use crate::attach::{self, Links, MAX_PERF_SITES, MAX_SITES, SkippedSite, Target};
 use crate::error::{from_io, from_libbpf};
 use crate::kernel::KernelVersion;
-use crate::object::{self, FETCHING, PLAIN, find_map, find_program};
+use crate::object::{self, CHANGES, FETCHING, Needs, PLAIN, find_map, find_program};
 use crate::options::Options;
 use crate::ring::Ring;
+use address::FileOffset;
 use capture::{Capture, Counters, Error, Request, Scope};
-use libbpf_rs::{Link, MapCore as _, MapFlags, Object};
+use libbpf_rs::{Link, MapCore as _, MapFlags, Object, UprobeMultiOpts};
 use rustix::event::epoll;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::Path;
@@ -25,6 +26,8 @@ const POLL_BUDGET: usize = 65_536;
 pub struct UprobeCapture {
     // In the order they have to go: links before the object whose programs they hold.
     links: Links,
+    /// On all the while that hits rely on what earlier ones found.
+    changes: Option<Link>,
     process_events: Vec<Link>,
     object: Object,
     /// The program for sites with a fetch program is loaded.
@@ -67,7 +70,9 @@ impl UprobeCapture {
         let multi = kernel >= KernelVersion::UPROBE_MULTI && !options.perf_link;
         let notes = if multi { Vec::new() } else { vec![perf_note(request.plan.sites.len())?] };
         let fetching = request.plan.sites.iter().any(|site| site.program.len > 0);
-        let object = object::load(request, options, multi, fetching)?;
+        // On a perf event the kernel may leave out a hit of one program during another's.
+        let changes = multi && !options.read_g_always && !request.plan.g_changes.is_empty();
+        let object = object::load(request, options, Needs { multi, fetching, changes })?;
         let ring_map = find_map(&object, "ring")?;
         let ring = Ring::new(ring_map.as_fd(), ring_map.max_entries())
             .map_err(|e| from_io("map the BPF ring buffer", e))?;
@@ -83,10 +88,14 @@ impl UprobeCapture {
             multi,
             callers: !options.without_callers,
         };
+        let changes = changes
+            .then(|| attach_changes(&object, &target, &request.plan.g_changes))
+            .transpose()?;
         let (links, skipped) = attach::attach_plan(&target, request.plan)?;
-        set_active(&object)?;
+        set_active(&object, changes.as_ref().is_some_and(Option::is_some))?;
         Ok(Self {
             links,
+            changes: changes.flatten(),
             process_events,
             object,
             fetching,
@@ -145,7 +154,7 @@ impl Capture for UprobeCapture {
     }
 
     fn counters(&self) -> Result<Counters, Error> {
-        let map = find_map(&self.object, "counts")?;
+        let map = find_map(&self.object, "cpus")?;
         let per_cpu = map
             .lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)
             .map_err(|e| from_libbpf("read the counters of the BPF program", &e))?
@@ -169,6 +178,7 @@ impl Capture for UprobeCapture {
     fn detach(&mut self) -> Result<(), Error> {
         self.links.entries.clear();
         self.links.others.clear();
+        self.changes = None;
         self.process_events.clear();
         self.attached = false;
         Ok(())
@@ -249,14 +259,33 @@ fn attach_process_events(object: &Object) -> Result<Vec<Link>, Error> {
         .collect()
 }
 
-/// Opens the gate all sites wait behind.
-fn set_active(object: &Object) -> Result<(), Error> {
+/// Watches where a g may change; `None` when the kernel refuses a place, and hits must not rely
+/// on what earlier ones found.
+fn attach_changes(
+    object: &Object,
+    target: &Target<'_>,
+    places: &[FileOffset],
+) -> Result<Option<Link>, Error> {
+    let program = find_program(object, CHANGES)?;
+    let offsets = places.iter().map(|place| usize::try_from(place.0).unwrap_or(usize::MAX));
+    let opts = UprobeMultiOpts { offsets: offsets.collect(), ..UprobeMultiOpts::default() };
+    Ok(program.attach_uprobe_multi_with_opts(target.pid, target.path, "", opts).ok())
+}
+
+/// Opens the gate all sites wait behind. `changes`: those of g are watched.
+fn set_active(object: &Object, changes: bool) -> Result<(), Error> {
     let bss = object
         .maps()
         .find(|m| m.name().to_string_lossy().ends_with(".bss"))
         .map_or_else(|| find_map(object, ".bss"), Ok)?;
     let mut value = vec![0; bss.value_size() as usize];
-    value[0] = 1;
+    // `struct gate` of `bpf/seen.h`: active at 0, era at 8.
+    if let Some(active) = value.get_mut(0) {
+        *active = 1;
+    }
+    if let Some(era) = value.get_mut(8) {
+        *era = u8::from(changes);
+    }
     bss.update(&0u32.to_ne_bytes(), &value, MapFlags::ANY)
         .map_err(|e| from_libbpf("start the BPF program", &e))
 }

@@ -19,6 +19,8 @@ static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/gospect.bpf.o")
 pub(crate) const PLAIN: &str = "hit";
 /// The program for sites with one.
 pub(crate) const FETCHING: &str = "hit_fetch";
+/// The program for [`Plan::g_changes`](probe::Plan::g_changes).
+pub(crate) const CHANGES: &str = "g_changes";
 
 /// Inode of the initial pid namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
 const INITIAL_PIDNS: u64 = 0xEFFF_FFFC;
@@ -99,27 +101,35 @@ fn own_pidns() -> Result<(u64, u64), Error> {
     Ok((meta.st_dev(), meta.st_ino()))
 }
 
+/// What of the object is needed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Needs {
+    /// Multi links, rather than a perf event per site.
+    pub(crate) multi: bool,
+    /// [`FETCHING`], which takes the verifier most of its time.
+    pub(crate) fetching: bool,
+    /// [`CHANGES`].
+    pub(crate) changes: bool,
+}
+
 /// The nearest ring size the kernel takes: a power of two, at least a page.
 pub(crate) fn ring_size(wanted: usize) -> u32 {
     let wanted = wanted.clamp(4096, 1 << 30);
     u32::try_from(wanted.next_power_of_two()).unwrap_or(1 << 30)
 }
 
-/// Loads the programs for `request` and fills their maps. Without `fetching` the larger one is
-/// left out, which takes the verifier most of its time.
-pub(crate) fn load(
-    request: &Request<'_>,
-    options: Options,
-    multi: bool,
-    fetching: bool,
-) -> Result<Object, Error> {
+/// Loads the programs for `request` and fills their maps.
+pub(crate) fn load(request: &Request<'_>, options: Options, needs: Needs) -> Result<Object, Error> {
     quiet_libbpf();
     let mut open = ObjectBuilder::default()
         .open_memory(OBJECT)
         .map_err(|e| from_libbpf("open the BPF object", &e))?;
-    configure(&mut open, request, options, multi)?;
-    for mut program in open.progs_mut().filter(|p| p.name() == FETCHING) {
-        program.set_autoload(fetching);
+    configure(&mut open, request, options, needs.multi)?;
+    for mut program in open.progs_mut() {
+        let name = program.name().to_owned();
+        if name == FETCHING || name == CHANGES {
+            program.set_autoload(if name == FETCHING { needs.fetching } else { needs.changes });
+        }
     }
     let object = open.load().map_err(|e| from_libbpf("load the BPF programs", &e))?;
     fill(&object, request)?;

@@ -12,4 +12,6 @@ pub struct Options {
     /// Do not read where calls come from: every entry record has `caller` 0, and a hit costs
     /// the target a tenth less.
     pub without_callers: bool,
+    /// Read whose hit it is from the target's memory each time, also where the last hits tell.
+    pub read_g_always: bool,
 }

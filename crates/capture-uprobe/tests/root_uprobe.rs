@@ -13,10 +13,15 @@ use support::{
 };
 use wire::{GSource, Record, RecordFlags, RecordKind};
 
-const ALL: [Options; 2] = [
-    Options { no_bpf: false, perf_link: false, bounded_loop: false, without_callers: false },
-    Options { no_bpf: false, perf_link: true, bounded_loop: false, without_callers: false },
-];
+const DEFAULT: Options = Options {
+    no_bpf: false,
+    perf_link: false,
+    bounded_loop: false,
+    without_callers: false,
+    read_g_always: false,
+};
+
+const ALL: [Options; 2] = [DEFAULT, Options { perf_link: true, ..DEFAULT }];
 
 #[test]
 fn a_hit_tells_goroutine_depth_and_caller() {
@@ -276,4 +281,42 @@ fn the_cost_of_a_hit_is_measured_and_nothing_stays() {
     assert!((50..50_000).contains(&cost.emulated_ns), "{cost:?}");
     assert!(cost.stepped_ns > cost.emulated_ns && cost.stepped_ns < 1_000_000, "{cost:?}");
     assert_eq!(foreign_uprobes("/proc/self/exe".as_ref()), []);
+}
+
+/// Whose hit it is stands in g; a g that changed unseen tells whether it was read.
+#[test]
+fn what_stands_in_g_is_remembered_until_it_may_change() {
+    let _sled = exclusive();
+    let cpu = rustix::thread::sched_getcpu();
+    let mut one = rustix::thread::CpuSet::new();
+    one.set(cpu);
+    let all = rustix::thread::sched_getaffinity(None).unwrap();
+    rustix::thread::sched_setaffinity(None, &one).unwrap();
+    let goids = |watched: bool, options: Options| {
+        let mut g = Box::new([0, 1 << 47, 0, 0u64]);
+        let (hit, change) = (counted_address(), sled_address(5));
+        let mut plan = plan(&[hit], &[]);
+        plan.sites[0].sp_delta = 0;
+        if watched {
+            plan.g_changes = vec![file_offset(change)];
+        }
+        let mut capture = install(&plan, 1 << 16, options);
+        for (goid, changes) in [(7, false), (8, false), (8, true), (0, true), (9, false)] {
+            // The program in the kernel looks at it.
+            std::hint::black_box(&mut g)[2] = goid;
+            if changes {
+                run(&[0; 16]);
+            }
+            count(1, g.as_ptr() as u64);
+        }
+        capture.detach().unwrap();
+        let records = drain_hits(&mut capture);
+        records.iter().map(|bytes| Record::parse(bytes).unwrap().goid).collect::<Vec<_>>()
+    };
+    let reading = Options { read_g_always: true, ..DEFAULT };
+    let remembered = goids(true, DEFAULT);
+    let read = [goids(true, reading), goids(false, DEFAULT), goids(true, ALL[1])];
+    rustix::thread::sched_setaffinity(None, &all).unwrap();
+    assert_eq!(remembered, [7, 7, 8, 0, 9]);
+    assert_eq!(read, [[7, 8, 8, 0, 9]; 3]);
 }

@@ -50,6 +50,9 @@ impl fmt::Display for PlanText<'_> {
             writeln!(f, "unknown function {function}")?;
             write_sites(f, plan, &sites, &mut shown)?;
         }
+        for place in &plan.g_changes {
+            writeln!(f, "g changes file 0x{place:x}")?;
+        }
         for refusal in &plan.refused {
             writeln!(f, "refused {}: {}", refusal.function, refusal.reason.0)?;
         }
@@ -272,6 +275,7 @@ mod tests {
                 function: "main.tiny".into(),
                 reason: RefusalReason("no room for a site".into()),
             }],
+            g_changes: vec![FileOffset(0x3_0000), FileOffset(0x3_0020)],
         }
     }
 
@@ -300,6 +304,8 @@ runtime.recovery 0x430000+0x80 witness Recovery not traced
 unknown function 7
   site 5 at 0x430010 file 0x30010 sp +8 g tls program #9000
     beyond the op table
+g changes file 0x30000
+g changes file 0x30020
 refused main.tiny: no room for a site
 ";
         assert_eq!(PlanText(&plan()).to_string(), expected);

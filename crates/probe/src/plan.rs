@@ -146,6 +146,11 @@ pub struct Plan {
     pub ops: Vec<Op>,
     /// What matched and is not traced.
     pub refused: Vec<Refusal>,
+    /// Places that are passed, not by the goroutine itself, whenever one of these is about to
+    /// change: the id that a g has, or the upper end of its stack. Backends that remember either
+    /// watch them; no record comes from there. Empty when such changes can go unseen.
+    #[serde(default)]
+    pub g_changes: Vec<FileOffset>,
 }
 
 impl Plan {

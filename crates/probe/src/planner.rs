@@ -8,7 +8,7 @@ use crate::plan::{Program, RefusalReason};
 use crate::selection::{Matches, Selected, Selection, select};
 use crate::value::{ValueKind, ValueSpec};
 use crate::{ImageId, Plan, PlannedFunction, Refusal, RuntimeLayout, Site, Witness};
-use address::Svma;
+use address::{FileOffset, Svma};
 use binary::code::{Analysis, CodeFacts, CodeSite, ExitKind, ProbeCost, analyze};
 use binary::{
     Convention, DebugInfo, Executable, Function, FunctionKey, Kind, Place, PlacedSignature,
@@ -91,28 +91,37 @@ pub fn plan(question: &Question<'_>) -> Result<Planned, binary::Error> {
     if planner.plan.functions.iter().any(|function| function.traced) {
         planner.add_witnesses()?;
     }
+    let death = planner.death();
+    let moved = planner.stack_move()?;
     let Planner { mut plan, costs, ops, .. } = planner;
     plan.ops = ops.finish();
-    let inlined = inlined_too(question.executable, &plan)?;
+    let mut inlined = inlined_copies(question.executable, &plan)?;
+    let unseen = GOROUTINE_CHANGES.iter().any(|name| inlined.contains_key(*name));
+    if let (Some(death), Some(moved), false) = (death, moved, unseen) {
+        plan.g_changes = vec![death, moved];
+    }
+    inlined.retain(|name, _| plan.functions.iter().any(|f| f.traced && f.name == *name));
+    let inlined = inlined.into_iter().collect();
     Ok(Planned { plan, costs, matched, unmatched, excluded, inlined })
 }
 
-/// Which traced functions have inlined copies besides the one that is traced.
-fn inlined_too(
+/// Which traced functions, and which of [`GOROUTINE_CHANGES`], have inlined copies, and how many.
+fn inlined_copies(
     executable: &Executable,
     plan: &Plan,
-) -> Result<Vec<(String, usize)>, binary::Error> {
+) -> Result<BTreeMap<String, usize>, binary::Error> {
     let traced: HashSet<&str> = plan
         .functions
         .iter()
         .filter(|function| function.traced)
         .map(|function| function.name.as_str())
+        .chain(GOROUTINE_CHANGES)
         .collect();
     let mut copies: BTreeMap<String, usize> = BTreeMap::new();
     for (_, call) in executable.functions()?.inlined_copies(&|name| traced.contains(name)) {
         *copies.entry(call.name).or_default() += 1;
     }
-    Ok(copies.into_iter().collect())
+    Ok(copies)
 }
 
 /// Entries of the functions that `function` calls or jumps to directly.
@@ -173,6 +182,13 @@ const WITNESSES: [(Witness, &[&str]); 5] = [
     // Since Go 1.22 goexit0 calls gdestroy, and so does whatever else ends a goroutine.
     (Witness::GoroutineDeath, &["runtime.gdestroy", "runtime.goexit0"]),
 ];
+
+/// What stops a goroutine and gives its stack another place (runtime/stack.go).
+const COPYSTACK: &str = "runtime.copystack";
+
+/// Functions that change what [`Plan::g_changes`] speaks of. With a profile the compiler may
+/// inline them, and what happens in a copy is not seen.
+const GOROUTINE_CHANGES: [&str; 3] = [COPYSTACK, "runtime.gdestroy", "runtime.goexit0"];
 
 struct Planner<'a> {
     question: &'a Question<'a>,
@@ -367,6 +383,26 @@ impl<'a> Planner<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Where goroutines end, when that is watched.
+    fn death(&self) -> Option<FileOffset> {
+        let is_death = |site: &&Site| {
+            let function = self.plan.functions.get(site.function as usize);
+            site.kind == SiteKind::Entry
+                && function.is_some_and(|f| f.witness == Some(Witness::GoroutineDeath))
+        };
+        self.plan.sites.iter().find(is_death).map(|site| site.file_offset)
+    }
+
+    /// Where stacks move, when it can be watched at little cost: a program that only makes
+    /// goroutines moves stacks more often than it makes calls that are traced.
+    fn stack_move(&self) -> Result<Option<FileOffset>, binary::Error> {
+        let found = self.question.executable.functions()?.by_name(COPYSTACK);
+        let [function] = &found[..] else { return Ok(None) };
+        let Ok(FunctionSites { entry, .. }) = self.sites_of(function) else { return Ok(None) };
+        let offset = self.question.executable.image().file_offset(entry.address);
+        Ok(offset.filter(|_| entry.uprobe == Ok(ProbeCost::Emulated)))
     }
 
     /// A traced function that is a witness too: one site, one record, the witness's

@@ -162,7 +162,8 @@ impl Trace {
         Self::read(gospect().finish(&mut running), &file)
     }
 
-    fn read(output: Output, file: &Path) -> Self {
+    /// What gospect wrote to `file`, which goes.
+    pub fn read(output: Output, file: &Path) -> Self {
         let text = std::fs::read_to_string(file).unwrap_or_default();
         _ = std::fs::remove_file(file);
         let lines = text
