@@ -326,8 +326,12 @@ fn attach(
     let process = Process::open(pid)?;
     ptrace::check_access(pid)?;
     check_image(&process, request)?;
-    // What stays there for want of a moment to unmap it does no harm.
-    install::remove_leftovers(pid)?;
+    if install::remove_leftovers(pid)?.is_some_and(|removal| removal.left_bytes > 0) {
+        return Err(Error::Unsuitable {
+            pid,
+            reason: "code of an earlier capture is still in use there: try again".to_owned(),
+        });
+    }
     let attach = |hooks| {
         let (process, memory) = (Process::open(pid)?, TargetMemory::open(pid)?);
         let place = Place::of(&process, executable.image())?;

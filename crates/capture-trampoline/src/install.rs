@@ -10,12 +10,14 @@ mod leftovers;
 mod place;
 mod remote;
 mod scan;
+mod stacks;
 mod target;
 mod text;
 
 pub(crate) use gap::{Layout, Wanted};
 pub(crate) use leftovers::remove_leftovers;
 pub(crate) use place::Place;
+pub(crate) use stacks::StackFacts;
 pub(crate) use target::{Prepared, Target};
 pub use target::{Removal, Report};
 pub(crate) use text::TextPatch;

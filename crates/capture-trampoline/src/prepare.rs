@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::emit::{EmitError, EmitOptions, Emitted, ExecutableCode, emit};
-use crate::install::{Layout, Place, Prepared, TextPatch, Wanted};
+use crate::install::{Layout, Place, Prepared, StackFacts, TextPatch, Wanted};
 use crate::layout::SLACK;
 use crate::reader::SiteInfo;
 use address::{Avma, Bias, Svma};
@@ -138,7 +138,15 @@ pub(crate) fn prepare(
     let sites = site_infos(plan, &emitted);
     let hook = emitted.hook.as_ref().map(|hook| TextPatch::at(hook, place.bias));
     let handlers = handlers.ranges(place.bias);
-    let prepared = Prepared { layout, code, patches, hook, handlers, relocated };
+    let prepared = Prepared {
+        layout,
+        code,
+        patches,
+        hook,
+        handlers,
+        stacks: StackFacts::of(executable),
+        relocated,
+    };
     Ok(Made { prepared, emitted, sites })
 }
 

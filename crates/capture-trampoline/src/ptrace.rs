@@ -16,6 +16,7 @@ pub(crate) use access::check as check_access;
 pub(crate) use borrowed::{Borrowed, Called, find_syscall};
 pub(crate) use launch::AboutToExec;
 pub(crate) use stopped::Stopped;
+pub(crate) use sys::Registers;
 
 use crate::Error;
 

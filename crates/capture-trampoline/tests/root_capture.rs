@@ -89,7 +89,9 @@ fn root_removal_leaves_the_text_as_the_file_has_it() {
                 report.busy.len()
             );
         }
-        eprintln!("{:?}", capture.removals());
+        for removal in capture.removals() {
+            assert_eq!((removal.foreign, removal.left_bytes), (0, 0), "{removal:?}");
+        }
     }
     eprintln!("lost {lost}");
     subject.assert_clean(running.pid());

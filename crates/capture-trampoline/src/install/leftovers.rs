@@ -5,6 +5,7 @@ use super::area::{CODE_NAME, RINGS_NAME};
 use super::gap::PAGE;
 use super::place::Place;
 use super::remote::CallSites;
+use super::stacks::StackFacts;
 use super::target::{Removal, Unmapping, while_stopped};
 use super::text::{self, Direction, TextPatch};
 use crate::Error;
@@ -109,6 +110,7 @@ pub(crate) fn remove_leftovers(pid: u32) -> Result<Option<Removal>, Error> {
         while_stopped(pid, |_| text::write(&memory, patches.iter(), Direction::Out))?;
     removal.stops.push(stop);
     removal.foreign = written.foreign;
+    let stacks = StackFacts::of(&executable);
     let unmapping = Unmapping {
         process: &process,
         memory: &memory,
@@ -116,6 +118,7 @@ pub(crate) fn remove_leftovers(pid: u32) -> Result<Option<Removal>, Error> {
         code: whole(&found.code),
         ranges: &found.ranges(),
         hook: hooks.first(),
+        stacks: stacks.as_ref(),
     };
     removal.left_bytes = unmapping.run(&mut removal)?;
     Ok(Some(removal))

@@ -5,6 +5,7 @@ use super::gap::Layout;
 use super::place::Place;
 use super::remote::{CallSites, Remote};
 use super::scan::{self, Wanted};
+use super::stacks::{self, StackFacts};
 use super::text::{self, Direction, TextPatch};
 use crate::Error;
 use crate::memory::TargetMemory;
@@ -50,6 +51,8 @@ pub(crate) struct Prepared {
     pub hook: Option<TextPatch>,
     /// The handlers that lead to it.
     pub handlers: Vec<Range<Avma>>,
+    /// Where the runtime keeps its stacks.
+    pub stacks: Option<StackFacts>,
     /// Where a PC strictly inside a patch goes on.
     pub relocated: Box<dyn Fn(Avma) -> Option<Avma> + Send + Sync>,
 }
@@ -92,6 +95,7 @@ pub(crate) struct Target {
     patches: Vec<TextPatch>,
     /// The one that comes out last.
     hook: Option<TextPatch>,
+    stacks: Option<StackFacts>,
     pub(crate) report: Report,
 }
 
@@ -103,7 +107,7 @@ impl Target {
         sites: CallSites,
         report: Report,
     ) -> Self {
-        Self { process, memory, area, sites, patches: Vec::new(), hook: None, report }
+        Self { process, memory, area, sites, patches: Vec::new(), hook: None, stacks: None, report }
     }
 
     /// Installs in a running process, in as few and short stops as there can be.
@@ -119,6 +123,7 @@ impl Target {
         let sites = CallSites::find(&process.maps()?, &place.text, &memory)?;
         let area = map_area(&process, &memory, &sites, prepared, &mut report)?;
         let mut target = Self::new(process, memory, area, sites, report);
+        target.stacks = prepared.stacks;
         let result = target
             .area
             .open_rings()
@@ -152,6 +157,7 @@ impl Target {
         remote.finish()?;
         area.open_rings()?;
         let mut target = Self::new(process, memory, area, sites, report);
+        target.stacks = prepared.stacks;
         let written = write_in(&target.memory, prepared.hook.as_ref(), patches.iter())?;
         target.hook = prepared.hook;
         target.report.private_pages = written.pages;
@@ -235,6 +241,7 @@ impl Target {
             code: start..start.add(self.area.code_len),
             ranges: &self.area.ranges(),
             hook: self.hook.as_ref(),
+            stacks: self.stacks.as_ref(),
         };
         removal.left_bytes = unmapping.run(&mut removal)?;
         Ok(removal)
@@ -251,6 +258,7 @@ pub(super) struct Unmapping<'a> {
     pub(super) ranges: &'a [(u64, u64)],
     /// Faults in our code need it until there is no code.
     pub(super) hook: Option<&'a TextPatch>,
+    pub(super) stacks: Option<&'a StackFacts>,
 }
 
 impl Unmapping<'_> {
@@ -277,8 +285,12 @@ impl Unmapping<'_> {
         wanted: &Wanted,
         unsafe_too: bool,
     ) -> Result<bool, Error> {
-        if is_in_use(stopped, self.process, wanted)? {
-            return Ok(false);
+        for thread in stopped.threads() {
+            let Some(registers) = thread.registers()? else { continue };
+            let is_there = wanted.find(registers.rip).is_some();
+            if is_there || stacks::holds(self.stacks, &registers, self.memory, wanted) {
+                return Ok(false);
+            }
         }
         let Some(mut remote) = Remote::borrow(stopped, self.sites, self.memory, unsafe_too)? else {
             return Ok(false);
@@ -295,17 +307,6 @@ impl Unmapping<'_> {
         remote.finish()?;
         Ok(true)
     }
-}
-
-fn is_in_use(stopped: &Stopped, process: &Process, wanted: &Wanted) -> Result<bool, Error> {
-    for thread in stopped.threads() {
-        let registers = thread.registers()?;
-        if registers.is_some_and(|registers| wanted.find(registers.rip).is_some()) {
-            return Ok(true);
-        }
-    }
-    let saved = scan::saved(stopped, &process.maps()?, &process.memory()?, wanted)?;
-    Ok(!saved.is_empty())
 }
 
 /// Splits off the functions whose bytes in memory are not the file's.

@@ -87,6 +87,7 @@ impl Subject {
             patches: vec![patch],
             hook: None,
             handlers: Vec::new(),
+            stacks: StackFacts::of(&self.executable),
             relocated: Box::new(relocated),
         }
     }
