@@ -3,6 +3,10 @@
 //! Small and symmetric: no method that only one backend can honour. A backend
 //! prints nothing, chooses no function and knows no Go structure beyond the plan.
 
+mod merged;
+
+pub use merged::Merged;
+
 use probe::Plan;
 use std::time::Duration;
 use thiserror::Error;
