@@ -157,10 +157,12 @@ fn json_has_what_the_text_lacks() {
                 assert_eq!(line["torn"], false, "{what}: {line}");
                 assert_eq!(line["stack_unavailable"], Value::Null, "{what}: {line}");
                 let start = text(&line["start"]);
-                // One of these runs a finalizer of the program.
-                let finalizers = ["runtime.runfinq", "runtime.runFinalizers"].contains(&&*start);
-                let system =
-                    start.starts_with("runtime.") && start != "runtime.main" && !finalizers;
+                // Some of the runtime's run finalizers, cleanups and coroutines.
+                let user = line["stack"].as_array().unwrap().iter();
+                let runs_user_code = user
+                    .map(|frame| text(&frame["func"]))
+                    .any(|func| func.starts_with("main.") || func.starts_with("iter."));
+                let system = start.starts_with("runtime.") && !runs_user_code;
                 assert_eq!(line["system"], system, "{what}: {line}");
             }
             let summary = lines.last().unwrap();

@@ -35,8 +35,6 @@ pub(crate) struct Layout {
     gopc: usize,
     startpc: usize,
     labels: usize,
-    /// Since Go 1.24: the synctest bubble (group, in Go 1.24).
-    bubble: Option<usize>,
 }
 
 impl Layout {
@@ -74,7 +72,6 @@ impl Layout {
             gopc: must("gopc")?,
             startpc: must("startpc")?,
             labels: must("labels")?,
-            bubble: maybe(must("bubble"))?,
             size: usize::try_from(size).unwrap_or_default(),
         })
     }
@@ -105,7 +102,6 @@ pub(crate) struct Descriptor {
     pub(crate) gopc: u64,
     pub(crate) startpc: u64,
     pub(crate) labels: u64,
-    pub(crate) bubble: u64,
 }
 
 impl Descriptor {
@@ -135,7 +131,6 @@ impl Descriptor {
             gopc: word(layout.gopc),
             startpc: word(layout.startpc),
             labels: word(layout.labels),
-            bubble: layout.bubble.map_or(0, word),
         }
     }
 

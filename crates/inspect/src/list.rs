@@ -7,8 +7,8 @@ use binary::Executable;
 use binary::globals::{Candidate, Global, find};
 use std::collections::HashSet;
 
-/// More descriptors than this are no list (a `g` and its stack take 2.5 KB at least).
-const MAX_GOROUTINES: u64 = 1 << 28;
+/// More descriptors than this are no list (a `g` and its stack take 2.5 KB at least: 40 GB).
+const MAX_GOROUTINES: u64 = 1 << 24;
 
 /// Pointers read at a time.
 const CHUNK: usize = 4096;
