@@ -15,7 +15,7 @@ use testkit::{Fixture, Mode, REQUIRED, Toolchain, toolchain};
 
 /// Share of non-assembly functions that must carry an entry and all exits when faults are
 /// translated, in percent.
-const MIN_COVERAGE: f64 = 97.0;
+const MIN_COVERAGE: f64 = 98.0;
 /// The same when they are not.
 const MIN_COVERAGE_UNTRANSLATED: f64 = 82.0;
 /// Code per function, bytes.
@@ -67,6 +67,17 @@ fn check(executable: &Executable, emitted: &Emitted, translates: bool) {
             .expect("text is in the file");
         let original = instruction(&original, was.0).to_string();
         let original = original.replace("short ", "");
+        let area = options.code_base.0..options.code_base.0 + emitted.code.len() as u64;
+        if area.contains(&here.near_branch_target()) {
+            // A detour: the same branch, to a copy of what it led to.
+            let target = address::Avma(here.near_branch_target());
+            let copy = emitted.pc_map.original(target).expect("in a stub");
+            let mnemonic = original.split(' ').next().expect("a mnemonic");
+            let there = options.bias.to_avma(copy.original).0;
+            assert_eq!(copy.start, target);
+            assert_eq!(original, format!("{mnemonic} {there:016X}h"));
+            continue;
+        }
         assert_eq!(original, here.to_string(), "0x{:x}", piece.original);
     }
     for &(original, avma) in emitted.pc_map.moved() {

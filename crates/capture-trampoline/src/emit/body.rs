@@ -55,11 +55,13 @@ impl<'a> Body<'a> {
         self.code.bytes.get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
     }
 
-    /// Whether something jumps to an address in the range.
-    pub(super) fn has_target(&self, range: Range<Svma>) -> bool {
+    /// Whether something jumps to an address in the range, those in `except` left aside.
+    pub(super) fn has_target(&self, range: Range<Svma>, except: &[Svma]) -> bool {
         let within = |targets: &[Svma]| {
-            let at = targets.partition_point(|target| *target < range.start);
-            targets.get(at).is_some_and(|target| *target < range.end)
+            let from = targets.partition_point(|target| *target < range.start);
+            let to = targets.partition_point(|target| *target < range.end);
+            let inside = targets.get(from..to.max(from)).unwrap_or_default();
+            inside.iter().any(|target| !except.contains(target))
         };
         within(&self.code.analysis.branch_targets) || within(&self.code.table_targets)
     }

@@ -10,7 +10,7 @@ use super::live::check_dead;
 use super::refused::Obstacle;
 use super::{PATCH_LEN, Refused};
 use address::Svma;
-use iced_x86::{FlowControl, InstructionInfoFactory};
+use iced_x86::{FlowControl, Instruction, InstructionInfoFactory};
 use std::ops::Range;
 use wire::SiteKind;
 
@@ -32,6 +32,10 @@ pub(super) struct Event {
     pub(super) sp_delta: i32,
     /// What it is.
     pub(super) kind: SiteKind,
+    /// Set when the instruction at `at` is a branch to a block that ends the call and has no room
+    /// for a jump: the moved branch leads to a copy of these instructions, which records the
+    /// event before the last one.
+    pub(super) detour: Option<(usize, usize)>,
 }
 
 /// Instructions that move, and what is recorded among them.
@@ -56,11 +60,14 @@ pub(super) struct Chooser<'a, 'b> {
     moves_faulting: bool,
     info: InstructionInfoFactory,
     pub(super) regions: Vec<Region>,
+    /// Branch targets that nothing leads to any more: all branches take a detour.
+    bypassed: Vec<Svma>,
 }
 
 impl<'a, 'b> Chooser<'a, 'b> {
     pub(super) fn new(body: &'a Body<'b>, moves_faulting: bool) -> Self {
-        Self { body, moves_faulting, info: InstructionInfoFactory::new(), regions: Vec::new() }
+        let (info, regions, bypassed) = (InstructionInfoFactory::new(), Vec::new(), Vec::new());
+        Self { body, moves_faulting, info, regions, bypassed }
     }
 
     /// Places for the beginning of a call.
@@ -73,13 +80,13 @@ impl<'a, 'b> Chooser<'a, 'b> {
         loop {
             // Nothing may lead back behind the function's first instruction and up to here.
             let here = self.body.address(at);
-            if self.body.has_target(self.body.entry..here.add(1)) {
+            if self.has_target(self.body.entry..here.add(1)) {
                 break;
             }
             if u16::try_from(sp_delta).is_err() {
                 break;
             }
-            places.push(Event { site, at, sp_delta, kind });
+            places.push(Event { site, at, sp_delta, kind, detour: None });
             let Some(instruction) = self.body.instructions.get(at) else { break };
             let Some(change) = sp_change(instruction) else { break };
             if places.len() == MAX_SHIFT
@@ -98,7 +105,7 @@ impl<'a, 'b> Chooser<'a, 'b> {
     pub(super) fn add_hook(&mut self) -> Result<(), Refused> {
         let first = self.body.code.analysis.body;
         let at = self.body.index_of(first).ok_or(Refused::NoSuchSite(first))?;
-        let event = Event { site: u32::MAX, at, sp_delta: 0, kind: SiteKind::Entry };
+        let event = Event { site: u32::MAX, at, sp_delta: 0, kind: SiteKind::Entry, detour: None };
         self.place(vec![event], first)
     }
 
@@ -111,9 +118,9 @@ impl<'a, 'b> Chooser<'a, 'b> {
         mut sp_delta: i32,
     ) -> Result<(), Refused> {
         let mut at = self.body.index_of(exit).ok_or(Refused::NoSuchSite(exit))?;
-        let mut places = vec![Event { site, at, sp_delta, kind }];
+        let mut places = vec![Event { site, at, sp_delta, kind, detour: None }];
         while places.len() < MAX_SHIFT
-            && !self.body.has_target(self.body.address(at)..self.body.address(at).add(1))
+            && !self.has_target(self.body.address(at)..self.body.address(at).add(1))
         {
             let Some(before) = at.checked_sub(1) else { break };
             let Some(instruction) = self.body.instructions.get(before) else { break };
@@ -126,15 +133,91 @@ impl<'a, 'b> Chooser<'a, 'b> {
             if u16::try_from(sp_delta).is_err() {
                 break;
             }
-            places.push(Event { site, at, sp_delta, kind });
+            places.push(Event { site, at, sp_delta, kind, detour: None });
         }
-        self.place(places, exit)
+        let at_exit = places.first().copied();
+        match (self.place(places, exit), at_exit) {
+            (Err(refused @ Refused::NoRoom { .. }), Some(event)) => self.detour(event, refused),
+            (placed, _) => placed,
+        }
+    }
+
+    /// Leads every branch to a short last block to a copy of it.
+    fn detour(&mut self, event: Event, refused: Refused) -> Result<(), Refused> {
+        let (regions, bypassed) = (self.regions.clone(), self.bypassed.len());
+        let taken = self.take_detour(event);
+        if taken.is_none() {
+            self.regions = regions;
+            self.bypassed.truncate(bypassed);
+        }
+        taken.ok_or(refused)
+    }
+
+    fn take_detour(&mut self, event: Event) -> Option<()> {
+        let start = self.block_start(event.at)?;
+        let block = self.body.instructions.get(start..=event.at)?;
+        let can_move = |instruction: &Instruction| can_move(instruction);
+        let faults = block.iter().any(|moved| can_fault(moved, &mut self.info));
+        if !block.iter().all(can_move) || (faults && !self.moves_faulting) {
+            return None;
+        }
+        let target = self.body.address(start);
+        let leads_here = |instruction: &Instruction| {
+            matches!(
+                instruction.flow_control(),
+                FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
+            ) && instruction.near_branch_target() == target.0
+        };
+        let code = self.body.instructions.iter().enumerate();
+        let branches: Vec<usize> =
+            code.filter(|(_, branch)| leads_here(branch)).map(|(index, _)| index).collect();
+        if branches.is_empty() || self.body.code.table_targets.contains(&target) {
+            return None;
+        }
+        self.bypassed.push(target);
+        for at in branches {
+            let detour = Some((start, event.at));
+            self.place(vec![Event { at, detour, ..event }], target).ok()?;
+        }
+        // Whoever falls into the block must pass a region that holds it.
+        let before = self.body.instructions.get(start.checked_sub(1)?)?;
+        match before.flow_control() {
+            FlowControl::Next | FlowControl::ConditionalBranch => {
+                self.place(vec![event], target).ok()
+            }
+            FlowControl::Call | FlowControl::IndirectCall => None,
+            _ => Some(()),
+        }
+    }
+
+    /// The first instruction of the block, if it is a branch target and none before `at` leaves.
+    fn block_start(&self, at: usize) -> Option<usize> {
+        let mut start = at;
+        loop {
+            let here = self.body.address(start);
+            if self.has_target(here..here.add(1)) {
+                return Some(start);
+            }
+            start = start.checked_sub(1).filter(|start| at - start < MAX_BACK)?;
+            let flow = self.body.instructions.get(start)?.flow_control();
+            if flow != FlowControl::Next {
+                return None;
+            }
+        }
+    }
+
+    /// Whether something still jumps to an address in the range.
+    fn has_target(&self, range: Range<Svma>) -> bool {
+        self.body.has_target(range, &self.bypassed)
     }
 
     /// Puts the event into the best region for any of its places.
     fn place(&mut self, mut places: Vec<Event>, at: Svma) -> Result<(), Refused> {
         let mut live = None;
         places.retain(|event| {
+            if event.detour.is_some() {
+                return true;
+            }
             let is_return = event.kind == SiteKind::Return;
             let checked = check_dead(self.body, event.at, is_return, &mut self.info);
             checked.map_err(|refused| live.get_or_insert(refused).clone()).is_ok()
@@ -150,7 +233,8 @@ impl<'a, 'b> Chooser<'a, 'b> {
         let mut touching = Vec::new();
         for event in &places {
             for start in event.at.saturating_sub(MAX_BACK)..=event.at {
-                if let Some(range) = self.ranges(start, event.at) {
+                let least = event.at + usize::from(event.detour.is_some());
+                if let Some(range) = self.ranges(start, least) {
                     match self.rate(&range, event) {
                         Err(found) => obstacle = obstacle.max(found),
                         Ok(rating) if self.touches(&range) => {
@@ -176,10 +260,11 @@ impl<'a, 'b> Chooser<'a, 'b> {
     fn join(&mut self, places: &[Event]) -> bool {
         for event in places {
             let here = self.body.address(event.at);
-            let is_target = self.body.has_target(here..here.add(1));
+            let is_target = self.has_target(here..here.add(1));
             let found = self.regions.iter_mut().find(|region| {
                 let inside = region.range.contains(&event.at);
                 let at_end = region.range.end == event.at
+                    && event.detour.is_none()
                     && !is_target
                     && !self.body.instructions.get(region.range.end - 1).is_some_and(is_last);
                 inside || at_end
@@ -212,7 +297,7 @@ impl<'a, 'b> Chooser<'a, 'b> {
         self.fits(start, end)?;
         // Whatever leads between the start and the event would pass unseen.
         let last = end.max(self.body.address(event.at).add(u64::from(event.at != range.start)));
-        if self.body.has_target(start.add(1)..last) {
+        if self.has_target(start.add(1)..last) {
             return Err(Obstacle::Branch);
         }
         let mut faults = false;

@@ -28,6 +28,8 @@ pub(super) struct Stubs<'a> {
     pub(super) pieces: Vec<TrampolinePc>,
     pub(super) moved: Vec<(Svma, Avma)>,
     pub(super) patches: Vec<Patch>,
+    /// Copies of last blocks that detours lead to.
+    copies: Vec<(Svma, Avma)>,
 }
 
 /// How far everything had grown.
@@ -36,6 +38,7 @@ pub(super) struct Mark {
     pieces: usize,
     moved: usize,
     patches: usize,
+    copies: usize,
 }
 
 impl<'a> Stubs<'a> {
@@ -47,6 +50,7 @@ impl<'a> Stubs<'a> {
             pieces: Vec::new(),
             moved: Vec::new(),
             patches: Vec::new(),
+            copies: Vec::new(),
         }
     }
 
@@ -56,6 +60,7 @@ impl<'a> Stubs<'a> {
             pieces: self.pieces.len(),
             moved: self.moved.len(),
             patches: self.patches.len(),
+            copies: self.copies.len(),
         }
     }
 
@@ -65,6 +70,7 @@ impl<'a> Stubs<'a> {
         self.pieces.truncate(mark.pieces);
         self.moved.truncate(mark.moved);
         self.patches.truncate(mark.patches);
+        self.copies.truncate(mark.copies);
     }
 
     /// The next byte's address.
@@ -80,6 +86,11 @@ impl<'a> Stubs<'a> {
         region: &Region,
         calls: &[Call],
     ) -> Result<(), Refused> {
+        for (event, call) in region.events.iter().zip(calls) {
+            if let Some((start, end)) = event.detour {
+                self.copy(body, start, end, call)?;
+            }
+        }
         let stub = self.here();
         let mut calls = region.events.iter().zip(calls).peekable();
         for index in region.range.start..=region.range.end {
@@ -87,14 +98,19 @@ impl<'a> Stubs<'a> {
             if index != region.range.start && index != region.range.end {
                 self.moved.push((original, self.here()));
             }
-            while let Some((_, call)) = calls.next_if(|(event, _)| event.at == index) {
+            let mut to = None;
+            while let Some((event, call)) = calls.next_if(|(event, _)| event.at == index) {
+                if let Some((start, _)) = event.detour {
+                    to = self.copy_of(body.address(start));
+                    continue;
+                }
                 self.piece(original, false);
                 self.call(call, original)?;
             }
             match body.instructions.get(index) {
                 Some(instruction) if index < region.range.end => {
                     self.piece(original, true);
-                    self.instruction(body, instruction)?;
+                    self.instruction(body, instruction, to)?;
                 }
                 _ => {}
             }
@@ -105,6 +121,37 @@ impl<'a> Stubs<'a> {
             self.jump(self.options.bias.to_avma(region.end), region.end)?;
         }
         self.patch(function, body, region, stub)
+    }
+
+    fn copy_of(&self, start: Svma) -> Option<Avma> {
+        self.copies.iter().rev().find(|copy| copy.0 == start).map(|copy| copy.1)
+    }
+
+    /// Copies a last block, once, and records its event before the last instruction.
+    fn copy(
+        &mut self,
+        body: &Body<'_>,
+        start: usize,
+        end: usize,
+        call: &Call,
+    ) -> Result<(), Refused> {
+        let first = body.address(start);
+        if self.copy_of(first).is_some() {
+            return Ok(());
+        }
+        self.copies.push((first, self.here()));
+        for index in start..=end {
+            let original = body.address(index);
+            if index == end {
+                self.piece(original, false);
+                self.call(call, original)?;
+            }
+            self.piece(original, true);
+            let instruction =
+                body.instructions.get(index).ok_or_else(|| Refused::Reach(original))?;
+            self.instruction(body, instruction, None)?;
+        }
+        Ok(())
     }
 
     fn piece(&mut self, original: Svma, is_moved: bool) {
@@ -130,7 +177,13 @@ impl<'a> Stubs<'a> {
     }
 
     /// The same bytes where they mean the same here, else another encoding.
-    fn instruction(&mut self, body: &Body<'_>, instruction: &Instruction) -> Result<(), Refused> {
+    /// A branch leads to `to`, if that is given.
+    fn instruction(
+        &mut self,
+        body: &Body<'_>,
+        instruction: &Instruction,
+        to: Option<Avma>,
+    ) -> Result<(), Refused> {
         let at = Svma(instruction.ip());
         let is_branch = matches!(
             instruction.flow_control(),
@@ -145,7 +198,7 @@ impl<'a> Stubs<'a> {
         let move_address = |address: u64| self.options.bias.to_avma(Svma(address)).0;
         if is_branch {
             copy.as_near_branch();
-            copy.set_near_branch64(move_address(copy.near_branch64()));
+            copy.set_near_branch64(to.map_or(move_address(copy.near_branch64()), |to| to.0));
         } else {
             copy.set_memory_displacement64(move_address(copy.memory_displacement64()));
         }

@@ -39,6 +39,7 @@ pub const FUNCTIONS: &[(&str, bool, Write)] = &[
     ("nosplit_frame", false, nosplit_frame),
     ("call_first", true, call_first),
     ("moved_read", false, moved_read),
+    ("shared_exit", true, shared_exit),
 ];
 
 /// The stack check; the caller sets the label behind its body and calls [`slow`].
@@ -132,6 +133,28 @@ fn reads_data(asm: &mut CodeAssembler, _: u64) -> Result<(), IcedError> {
     asm.add_instruction(Instruction::with2(Code::Add_r64_rm64, Register::RAX, data)?)?;
     asm.inc(rbx)?;
     asm.ret()
+}
+
+/// A last block of two bytes that is jumped to, twice, and fallen into.
+fn shared_exit(asm: &mut CodeAssembler, base: u64) -> Result<(), IcedError> {
+    let label = asm.create_label();
+    let mut exit = asm.create_label();
+    check(asm, label)?;
+    asm.push(rbp)?;
+    asm.mov(rbp, rsp)?;
+    asm.test(bl, 1)?;
+    asm.je(exit)?;
+    asm.add(rax, rdi)?;
+    asm.test(bl, 2)?;
+    asm.jne(exit)?;
+    asm.mov(ecx, 7)?;
+    asm.test(bl, 4)?;
+    asm.jne(exit)?;
+    asm.inc(rsi)?;
+    asm.set_label(&mut exit)?;
+    asm.pop(rbp)?;
+    asm.ret()?;
+    slow(asm, label, base)
 }
 
 /// The read in front of the RET must move, and it may fault as far as anyone can tell.
