@@ -212,7 +212,7 @@ impl Recorder<'_> {
             return self.copy(exits);
         }
         let padded = i32::from(len.next_multiple_of(8));
-        if len % 8 != 0 {
+        if !len.is_multiple_of(8) {
             self.asm.mov(qword_ptr(rdi + padded), 0)?;
         }
         let mut at = 0;

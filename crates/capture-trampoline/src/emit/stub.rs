@@ -148,7 +148,7 @@ impl<'a> Stubs<'a> {
             }
             self.piece(original, true);
             let instruction =
-                body.instructions.get(index).ok_or_else(|| Refused::Reach(original))?;
+                body.instructions.get(index).ok_or(Refused::Reach(original))?;
             self.instruction(body, instruction, None)?;
         }
         Ok(())

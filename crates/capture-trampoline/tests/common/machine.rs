@@ -4,7 +4,7 @@ use super::RUNTIME;
 use super::hand::{Hand, TEXT, TEXT_LEN, entry};
 use address::{Avma, Bias};
 use capture_trampoline::emit::{EmitOptions, Emitted, emit};
-use capture_trampoline::layout::{DATA, DROPS, HEAD, Header, LIMIT, Rings, UNIT};
+use capture_trampoline::layout::{DATA, HEAD, Header, LIMIT, Rings, UNIT};
 use iced_x86::code_asm::registers::*;
 use iced_x86::code_asm::{CodeAssembler, ptr, qword_ptr, xmmword_ptr};
 use probe::Plan;
