@@ -24,6 +24,9 @@ fn main() {
         subject.plan.functions.len(),
         capture.refused().len()
     );
+    for (&function, reason) in capture.refused() {
+        println!("  {}: {reason}", subject.plan.functions[function as usize].name);
+    }
     for (_, report) in capture.reports() {
         println!("{report:?}");
     }

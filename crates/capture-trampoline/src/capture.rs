@@ -23,8 +23,9 @@ const EXEC_LIMIT: Duration = Duration::from_secs(60);
 /// Longest pause between two rounds. A full ring of a busy CPU lasts about a millisecond.
 const MAX_PAUSE: Duration = Duration::from_millis(5);
 
-/// How often a target is asked whether it still has the memory we know.
-const CHECK: Duration = Duration::from_millis(50);
+/// How often a target is asked whether it still has the memory we know. A program that replaces
+/// itself and ends within that time is only seen to end.
+const CHECK: Duration = Duration::from_millis(1);
 
 /// What differs between installations.
 #[derive(Clone, Debug, Default)]
