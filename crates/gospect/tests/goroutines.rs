@@ -16,12 +16,19 @@ use common::{LIMIT, gospect, number, temporary, text};
 /// Goroutine that is on its way through the program's own report, then waits elsewhere.
 const REPORT: &str = "main.report(";
 
+/// Goroutines of the fixture, at least.
+const PARKED: usize = 38;
+
 /// Lines of a goroutine with more than a hundred frames.
 const LONG: usize = 150;
 
 /// A program with all its goroutines parked, and its own text of them.
 fn parked(go: &Toolchain, mode: Mode) -> (Running, String) {
-    let running = Running::start(&Fixture::build("parked", go, mode), &[] as &[&str]);
+    parked_in("parked", go, mode)
+}
+
+fn parked_in(fixture: &str, go: &Toolchain, mode: Mode) -> (Running, String) {
+    let running = Running::start(&Fixture::build(fixture, go, mode), &[] as &[&str]);
     let profile = running.wait_for("profile", LIMIT);
     (running, text(&profile["text"]))
 }
@@ -82,41 +89,48 @@ fn assert_same(want: &BTreeMap<u64, String>, got: &BTreeMap<u64, String>, what: 
     assert_eq!(ids(got), ids(want), "the goroutines of {what}");
 }
 
-fn compare_with_the_programs_own(mode: Mode) {
+/// Every Go version's program against its own text, which has at least `least` goroutines.
+fn compare_with_the_programs_own(fixture: &str, mode: Mode, least: usize) {
     for go in toolchains() {
-        let (running, own) = parked(&go, mode);
+        let (running, own) = parked_in(fixture, &go, mode);
         let output = snapshot(running.pid(), &["--format", "go"]);
         let want = normalised(&own, go.minor);
-        assert!(want.len() > 30, "{} goroutines in {own}", want.len());
-        let what = format!("go {} {mode}", go.version);
+        assert!(want.len() >= least, "{} goroutines in {own}", want.len());
+        let what = format!("{fixture} of go {} {mode}", go.version);
         assert_same(&want, &normalised(&output.stdout, go.minor), &what);
     }
 }
 
 #[test]
 fn static_executables_are_seen_as_they_see_themselves() {
-    compare_with_the_programs_own(Mode::Exe);
+    compare_with_the_programs_own("parked", Mode::Exe, PARKED);
 }
 
 #[test]
 fn position_independent_ones_too() {
-    compare_with_the_programs_own(Mode::Pie);
+    compare_with_the_programs_own("parked", Mode::Pie, PARKED);
 }
 
 #[test]
 fn those_with_cgo_too() {
-    compare_with_the_programs_own(Mode::Cgo);
+    compare_with_the_programs_own("parked", Mode::Cgo, PARKED);
+}
+
+#[test]
+fn those_that_wait_in_c_or_were_called_by_it_too() {
+    compare_with_the_programs_own("parked_cgo", Mode::Cgo, 4);
+    compare_with_the_programs_own("parked_cgo", Mode::CgoPie, 4);
 }
 
 #[test]
 fn stripped_ones_too() {
-    compare_with_the_programs_own(Mode::Stripped);
-    compare_with_the_programs_own(Mode::StrippedPie);
+    compare_with_the_programs_own("parked", Mode::Stripped, PARKED);
+    compare_with_the_programs_own("parked", Mode::StrippedPie, PARKED);
 }
 
 #[test]
 fn those_without_optimisation_too() {
-    compare_with_the_programs_own(Mode::NoOpt);
+    compare_with_the_programs_own("parked", Mode::NoOpt, PARKED);
 }
 
 fn find<'a>(lines: &'a [Value], func: &str) -> &'a Value {
