@@ -190,7 +190,7 @@ impl Reader {
             return 0;
         }
         let drops = ring.drops();
-        let begun = progress.consumed;
+        let mut released = progress.consumed;
         while progress.consumed < head {
             if self.payloads.len() + self.pending.len() * size_of::<Pending>() > MAX_PENDING {
                 break;
@@ -205,11 +205,16 @@ impl Reader {
             }
             progress.stuck = None;
             self.take(ring, index, &mut progress, head, drops);
+            // Room for the target while we go on reading.
+            if progress.consumed - released >= ring.bytes() / 8 {
+                released = progress.consumed;
+                ring.release(released);
+            }
         }
         if progress.consumed >= head {
             progress.stuck = None;
         }
-        if progress.consumed != begun {
+        if progress.consumed != released {
             ring.release(progress.consumed);
         }
         self.put_back(index, progress);
@@ -244,8 +249,7 @@ impl Reader {
         let most = usize::from(site.record.payload).next_multiple_of(8);
         let payload = self.payloads.len();
         ring.append(at, payload_at, most, &mut self.payloads);
-        let payload_len =
-            site.record.payload_len(self.payloads.get(payload..).unwrap_or_default());
+        let payload_len = site.record.payload_len(self.payloads.get(payload..).unwrap_or_default());
         self.payloads.truncate(payload + payload_len.next_multiple_of(8));
         let stack = if header.system_stack { ring.word(at, UNIT) } else { 0 };
         // The records of a ring are in order of reservation and count drops a little earlier or

@@ -14,8 +14,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use support::Subject;
+use support::{Subject, read_to_end};
 use testkit::{Fixture, Mode, Running, newest};
+use wire::SiteKind;
 
 const HELD: &str = "--held-for-test";
 const TRACER: &str = "--tracer-for-test";
@@ -178,6 +179,34 @@ fn root_a_launched_target_survives_each_step(path: &Path) {
     std::fs::remove_file(&out).unwrap();
 }
 
+fn root_a_launched_program_is_seen_from_its_start(path: &Path) {
+    let subject = Subject::new(path, &["main.*", "runtime.main"]);
+    let argv: Vec<OsString> =
+        [path.as_os_str(), "-rounds".as_ref(), "3".as_ref(), "-g".as_ref(), "1".as_ref()]
+            .map(OsString::from)
+            .into();
+    let mut child = spawn_held(Path::new("/proc/self/exe"), HELD, &argv, None).unwrap();
+    let request = subject.request(child.pid());
+    let mut capture =
+        TrampolineCapture::launch(&request, subject.options(), || child.release()).unwrap();
+    let (pid, report) = capture.reports().next().unwrap();
+    assert_eq!((pid, report.was_exposed), (child.pid(), false));
+    let seen = read_to_end(&mut capture, &subject.plan, LIMIT);
+    assert!(child.wait().unwrap().success());
+    let entries =
+        ["runtime.main", "main.main", "main.round", "main.scale", "main.fib"].map(|name| {
+            assert!(
+                !capture
+                    .refused()
+                    .iter()
+                    .any(|(&f, _)| { subject.plan.functions[f as usize].name == name })
+            );
+            seen.count(name, SiteKind::Entry)
+        });
+    assert_eq!(entries, [1, 1, 4, 32, 4 * 465]);
+    assert_eq!(capture.counters().unwrap().lost, 0);
+}
+
 fn root_a_living_tracer_is_named(path: &Path) {
     let subject = Subject::new(path, &PATTERNS);
     let mut target = Running::held(path, &["-rounds", "100"]);
@@ -206,6 +235,10 @@ fn main() -> ExitCode {
     }
     let path = Fixture::build("spin", &newest(), Mode::Exe);
     let pie = Fixture::build("spin", &newest(), Mode::Pie);
+    for mode in [Mode::Exe, Mode::Pie, Mode::CgoPie] {
+        let path = Fixture::build("spin", &newest(), mode);
+        root_a_launched_program_is_seen_from_its_start(&path);
+    }
     root_a_living_tracer_is_named(&path);
     root_a_running_target_survives_each_step(&path);
     root_a_running_target_survives_random_moments(&pie);
