@@ -20,11 +20,20 @@ pub(crate) use sys::Registers;
 
 use crate::Error;
 
+/// Nice value of a tracing thread.
+const PRIORITY: i32 = -15;
+
 /// Does `work` in a thread of its own. The kernel ties a trace to the tracing thread, and what it
 /// still traces when it ends is let go, also what could not be stopped.
 pub(crate) fn on_own_thread<T: Send>(
     work: impl FnOnce() -> Result<T, Error> + Send,
 ) -> Result<T, Error> {
+    let work = || {
+        // While the target stands, nobody should be waited for who is not needed. Where this is not
+        // allowed it takes its turn; the thread ends soon either way.
+        let _ = rustix::process::setpriority_process(None, PRIORITY);
+        work()
+    };
     std::thread::scope(|scope| match scope.spawn(work).join() {
         Ok(result) => result,
         Err(panic) => std::panic::resume_unwind(panic),
