@@ -26,7 +26,7 @@ const POLL_BUDGET: usize = 65_536;
 pub struct UprobeCapture {
     // In the order they have to go: links before the object whose programs they hold.
     links: Links,
-    /// On all the while that hits rely on what earlier ones found.
+    /// On all the while that hits rely on what earlier ones found: last off.
     changes: Option<Link>,
     process_events: Vec<Link>,
     object: Object,
