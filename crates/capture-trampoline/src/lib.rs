@@ -21,5 +21,10 @@ mod view;
 pub use capture::{Options, TrampolineCapture, remove_leftovers};
 pub use error::Error;
 pub use install::{Removal, Report};
+pub use prepare::refusals;
 #[doc(hidden)]
 pub use step::set_step_hook;
+
+/// What the names of all mappings that we make in a process begin with, as
+/// `/proc/PID/maps` shows them behind `/memfd:`.
+pub const MAPPING_NAME: &str = "gospect-";

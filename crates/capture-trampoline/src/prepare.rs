@@ -3,13 +3,14 @@
 use crate::Error;
 use crate::emit::{EmitError, EmitOptions, Emitted, ExecutableCode, emit};
 use crate::install::{Layout, Place, Prepared, StackFacts, TextPatch, Wanted};
-use crate::layout::SLACK;
+use crate::layout::{Rings, SLACK};
 use crate::reader::SiteInfo;
 use address::{Avma, Bias, Svma};
 use binary::layout::RuntimeLayouts;
 use binary::{Executable, flag};
 use probe::Plan;
 use process::Process;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use wire::SiteKind;
 
@@ -106,8 +107,6 @@ pub(crate) fn prepare(
             + plan.ops.len() as u64 * CODE_PER_OP,
     };
     let layout = Layout::choose(process.pid(), &process.maps()?, &place.text, wanted)?;
-    let versions = RuntimeLayouts::new(executable.go_version(), None);
-    let field = |name| versions.field("runtime.m", name).ok().map(|field| field.offset as u32);
     let handlers = Handlers::of(executable);
     let sigtrampgo = handlers.sigtrampgo.filter(|_| hooks == Hooks::Allowed);
     let options = EmitOptions {
@@ -115,12 +114,7 @@ pub(crate) fn prepare(
         bias: place.bias,
         control: layout.control,
         rings: layout.rings,
-        has_rdpid: has_rdpid(),
-        m_procid: field("procid"),
-        m_gsignal: field("gsignal"),
-        sigtrampgo,
-        recovers_loads: sigtrampgo.is_some(),
-        translates_faults: sigtrampgo.is_some(),
+        ..options_of(executable, sigtrampgo)
     };
     let unsuitable = |reason: String| Error::Unsuitable { pid: process.pid(), reason };
     let mut emitted = emit(plan, &ExecutableCode::new(executable), &options)
@@ -148,6 +142,50 @@ pub(crate) fn prepare(
         relocated,
     };
     Ok(Made { prepared, emitted, sites })
+}
+
+/// What does not depend on where in a process the code lies.
+fn options_of(executable: &Executable, sigtrampgo: Option<Svma>) -> EmitOptions {
+    let versions = RuntimeLayouts::new(executable.go_version(), None);
+    let field = |name| versions.field("runtime.m", name).ok().map(|field| field.offset as u32);
+    EmitOptions {
+        code_base: Avma(0),
+        bias: Bias(0),
+        control: Avma(0),
+        rings: Rings { base: Avma(0), count: 1, bytes: 1 << 16 },
+        has_rdpid: has_rdpid(),
+        m_procid: field("procid"),
+        m_gsignal: field("gsignal"),
+        sigtrampgo,
+        recovers_loads: sigtrampgo.is_some(),
+        translates_faults: sigtrampgo.is_some(),
+    }
+}
+
+/// Functions of `plan` (by their index) that can carry no trampolines in any process, and why.
+/// A process may have further reasons: see [`crate::TrampolineCapture::refused`].
+///
+/// Errors: [`capture::Error::Failed`] when the plan cannot be emitted at all.
+pub fn refusals(
+    executable: &Executable,
+    plan: &Plan,
+) -> Result<BTreeMap<u32, String>, capture::Error> {
+    let text = executable.module().map(|module| module.text).unwrap_or_default();
+    let near = Avma(text.0).add(1 << 30);
+    let options = EmitOptions {
+        code_base: near,
+        control: near.add(1 << 28),
+        rings: Rings { base: near.add(1 << 29), count: 1, bytes: 1 << 16 },
+        ..options_of(executable, Handlers::of(executable).sigtrampgo)
+    };
+    let emitted = emit(plan, &ExecutableCode::new(executable), &options).map_err(|error| {
+        capture::Error::Failed {
+            what: "make the code of the trampolines".to_owned(),
+            source: error.to_string().into(),
+        }
+    })?;
+    let reasons = emitted.refused.iter().map(|(f, reason)| (*f, reason.to_string()));
+    Ok(reasons.collect())
 }
 
 fn site_infos(plan: &Plan, emitted: &Emitted) -> Vec<SiteInfo> {
@@ -178,7 +216,6 @@ pub(crate) fn possible_cpus() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::Rings;
 
     #[test]
     fn rings_fit_the_budget_on_every_machine() {

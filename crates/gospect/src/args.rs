@@ -28,6 +28,8 @@ pub enum Command {
     Report(Box<ReportArgs>),
     /// What every goroutine does now: state, stack, who started it; stops nothing
     Goroutines(GoroutinesArgs),
+    /// Removes what a killed gospect left in processes
+    Detach(DetachArgs),
     /// What works on this machine and process, and why not
     Doctor(DoctorArgs),
     /// Prints a shell completion script
@@ -409,6 +411,16 @@ pub struct GoroutinesArgs {
     /// Write to a file instead of stdout
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct DetachArgs {
+    /// Look into these processes (repeatable, or a,b)
+    #[arg(short, long = "pid", value_name = "PID", value_delimiter = ',')]
+    pub pids: Vec<u32>,
+    /// Look into every process
+    #[arg(long)]
+    pub all: bool,
 }
 
 #[derive(Debug, Args)]

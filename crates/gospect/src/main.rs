@@ -33,6 +33,7 @@ fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::Ftrace(args) => cmd::ftrace::run(*args),
         Command::Report(args) => cmd::report::run(&args),
         Command::Goroutines(args) => cmd::goroutines::run(&args),
+        Command::Detach(args) => cmd::detach::run(&args),
         Command::Doctor(args) => cmd::doctor::run(&args),
         Command::Completions { shell } => cmd::completions::run(shell),
         Command::Man { dir } => cmd::man::run(&dir),

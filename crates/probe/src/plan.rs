@@ -154,6 +154,15 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// A plan with the sites of only those functions that `wanted` accepts (by their index),
+    /// and for each of its sites the number it has in this plan. Functions keep their numbers.
+    pub fn only(&self, wanted: &dyn Fn(u32) -> bool) -> (Self, Vec<u32>) {
+        let numbered = (0u32..).zip(&self.sites);
+        let (numbers, sites) =
+            numbered.filter(|(_, site)| wanted(site.function)).map(|(i, site)| (i, *site)).unzip();
+        (Self { sites, ..self.clone() }, numbers)
+    }
+
     /// The function a site belongs to; `None` for ids no plan of ours gave out.
     pub fn function_of(&self, site: u32) -> Option<(&Site, &PlannedFunction)> {
         let site = self.sites.get(site as usize)?;

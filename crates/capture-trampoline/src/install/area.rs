@@ -215,3 +215,15 @@ fn write_code(file: &File, code: &[u8], len: u64) -> Result<(), Error> {
     drop(view);
     fcntl_add_seals(file, SealFlags::FUTURE_WRITE | SealFlags::SEAL).map_err(|e| failed(e.into()))
 }
+
+#[cfg(test)]
+mod name_tests {
+    use super::*;
+
+    #[test]
+    fn mappings_are_known_by_the_beginning_of_their_names() {
+        for name in [CODE_NAME, RINGS_NAME] {
+            assert!(name.starts_with(crate::MAPPING_NAME), "{name}");
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! One module a subcommand: arguments in, outcome out.
 
 pub mod completions;
+pub mod detach;
 pub mod doctor;
 pub mod ftrace;
 pub mod funcs;

@@ -9,14 +9,14 @@ use crate::symbols::Symbols;
 use crate::target::Target;
 use crate::{explain, facts};
 use anyhow::Context as _;
-use capture::{Capture, Request, Scope};
+use capture::{Capture, Merged, Request, Scope};
 use capture_trampoline::TrampolineCapture;
 use capture_uprobe::{Options, SiteCost, UprobeCapture};
 use output::Clock;
 use probe::planner::{Planned, Question, ValueOptions, plan};
 use probe::selection::Selection;
 use process::Held;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -162,9 +162,10 @@ impl Installing<'_> {
         let without_callers = self.show.stat && !self.show.keep_names;
         let options = Options { without_callers, ..self.forced };
         let capture = UprobeCapture::install(request, options)?;
-        let refused = capture.skipped_sites().iter().map(|site| {
-            (site.function, format!("the kernel refused a probe: {}", site.reason))
-        });
+        let refused = capture
+            .skipped_sites()
+            .iter()
+            .map(|site| (site.function, format!("the kernel refused a probe: {}", site.reason)));
         Ok(Made {
             notes: capture.notes().to_vec(),
             refused: refused.collect(),
@@ -173,25 +174,89 @@ impl Installing<'_> {
         })
     }
 
+    /// Trampolines, and uprobes in the functions that they cannot serve.
     fn trampolines(
         &self,
         request: &Request<'_>,
         target: &Target,
         child: Option<&mut Held>,
     ) -> anyhow::Result<Made> {
-        let executable = Some(Arc::clone(&target.executable));
-        let options = capture_trampoline::Options { executable };
-        let capture = match child {
-            Some(child) => TrampolineCapture::launch(request, options, || child.release())?,
-            None => TrampolineCapture::install(request, options)?,
+        let mut refused = capture_trampoline::refusals(&target.executable, request.plan)?;
+        let options =
+            capture_trampoline::Options { executable: Some(Arc::clone(&target.executable)) };
+        let costs = Costs { assumed: TRAMPOLINE_COSTS, measured: Arc::default() };
+        // Of a program that is started the probes have to be there before its first
+        // instruction, so before the trampolines, which let it begin; in a running one they
+        // follow, when it is known which functions are busy.
+        let (first, second) = match child {
+            Some(child) => {
+                let second = self.rest(request, &refused);
+                let first = TrampolineCapture::launch(request, options, || child.release())?;
+                (first, second)
+            }
+            None => {
+                let first = TrampolineCapture::install(request, options)?;
+                refused.extend(first.refused().clone());
+                let second = self.rest(request, &refused);
+                (first, second)
+            }
         };
-        Ok(Made {
-            notes: Vec::new(),
-            refused: capture.refused().clone(),
-            costs: Costs { assumed: TRAMPOLINE_COSTS, measured: Arc::default() },
-            capture: Box::new(capture),
-        })
+        let mut left = first.refused().clone();
+        let mut notes = Vec::new();
+        let capture: Box<dyn Capture> = match second {
+            Rest::Probed(rest) => {
+                left.retain(|function, _| !rest.functions.contains(function));
+                left.extend(rest.skipped);
+                notes.push(format!(
+                    "{} functions that carry no trampolines are probed by uprobes",
+                    rest.functions.len()
+                ));
+                Box::new(Merged::new(Box::new(first), rest.capture, rest.sites))
+            }
+            Rest::Nothing => Box::new(first),
+            Rest::Impossible(reason) => {
+                notes.push(format!("functions without trampolines are left out: {reason:#}"));
+                Box::new(first)
+            }
+        };
+        Ok(Made { capture, notes, refused: left, costs })
     }
+
+    /// Uprobes in those functions of the plan that are in `refused`, and in no others.
+    fn rest(&self, request: &Request<'_>, refused: &BTreeMap<u32, String>) -> Rest {
+        let (plan, sites) = request.plan.only(&|function| refused.contains_key(&function));
+        if sites.is_empty() {
+            return Rest::Nothing;
+        }
+        let part = Request { plan: &plan, ..request.clone() };
+        let capture = match UprobeCapture::install(&part, self.forced) {
+            Ok(capture) => capture,
+            Err(error) => return Rest::Impossible(error.into()),
+        };
+        let skipped: BTreeMap<u32, String> = capture
+            .skipped_sites()
+            .iter()
+            .map(|site| (site.function, format!("the kernel refused a probe: {}", site.reason)))
+            .collect();
+        let functions = sites.iter().map(|&site| request.plan.sites[site as usize].function);
+        let functions = functions.filter(|function| !skipped.contains_key(function)).collect();
+        Rest::Probed(Probed { capture: Box::new(capture), sites, functions, skipped })
+    }
+}
+
+/// What became of the functions without trampolines.
+enum Rest {
+    Nothing,
+    Probed(Probed),
+    Impossible(anyhow::Error),
+}
+
+struct Probed {
+    capture: Box<dyn Capture>,
+    /// The whole plan's number of each of its sites.
+    sites: Vec<u32>,
+    functions: BTreeSet<u32>,
+    skipped: BTreeMap<u32, String>,
 }
 
 /// What a backend made of a request.

@@ -1,0 +1,69 @@
+//! `gospect detach`: removes what a killed gospect left in processes.
+
+use crate::args::DetachArgs;
+use crate::failure::{Outcome, nothing, usage};
+use crate::sink;
+use anyhow::Context as _;
+use capture_trampoline::{Removal, remove_leftovers};
+use std::io::Write as _;
+
+/// Looks into the processes named, or into all.
+pub fn run(args: &DetachArgs) -> anyhow::Result<Outcome> {
+    let pids = match (args.all, args.pids.is_empty()) {
+        (true, true) => every_process(),
+        (false, false) => args.pids.clone(),
+        _ => return Err(usage("name processes with --pid PID, or take --all")),
+    };
+    let mut out = std::io::stdout().lock();
+    let (mut cleaned, mut failed) = (0, 0);
+    for pid in pids {
+        let removal = remove_leftovers(pid).with_context(|| format!("process {pid}"));
+        match removal {
+            Ok(Some(removal)) => {
+                cleaned += 1;
+                writeln!(out, "{pid}: {}", Told(&removal))?;
+            }
+            Ok(None) if !args.all => writeln!(out, "{pid}: nothing of gospect in it")?,
+            Ok(None) => {}
+            // Of all processes most are none that we could have been in, and some end meanwhile.
+            Err(_) if args.all => {}
+            Err(error) => {
+                failed += 1;
+                sink::say(format!("{error:#}"));
+            }
+        }
+    }
+    out.flush()?;
+    anyhow::ensure!(failed == 0, "{failed} processes could not be looked into");
+    if cleaned == 0 && args.all {
+        return Err(nothing("no process has anything of gospect in it"));
+    }
+    Ok(Outcome::Done)
+}
+
+/// Processes whose mappings have our name; others need no look.
+fn every_process() -> Vec<u32> {
+    let named = |pid: &u32| {
+        std::fs::read_to_string(format!("/proc/{pid}/maps"))
+            .is_ok_and(|maps| maps.contains(capture_trampoline::MAPPING_NAME))
+    };
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|&pid| pid != std::process::id()).filter(named).collect()
+}
+
+struct Told<'a>(&'a Removal);
+
+impl std::fmt::Display for Told<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("removed")?;
+        if self.0.foreign > 0 {
+            write!(f, "; {} places that another tool has changed are left alone", self.0.foreign)?;
+        }
+        if self.0.left_bytes > 0 {
+            let kib = self.0.left_bytes / 1024;
+            write!(f, "; {kib} KiB stay mapped, since something may still return into them")?;
+        }
+        Ok(())
+    }
+}
