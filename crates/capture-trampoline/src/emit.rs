@@ -169,10 +169,10 @@ pub struct Emitted {
     pub without_values: Vec<u32>,
     /// Reads of the recorders that may fault, sorted, and where the thread goes on then.
     pub loads: Vec<(Avma, Avma)>,
-    /// The patch of `runtime.sigtrampgo`, not among `patches`: it must be in before any of them and
-    /// come out after them all, just before the code is unmapped. `None` when it was not asked for, is not needed, or
-    /// has no room; values behind pointers and functions whose moved instructions can fault
-    /// are left out then. Its `function` is `u32::MAX`.
+    /// The patch of `runtime.sigtrampgo`, not among `patches`: it must be in before any of them
+    /// and come out after them all, just before the code is unmapped. `None` when it was not
+    /// asked for, is not needed, or has no room; values behind pointers and functions whose
+    /// moved instructions can fault are left out then. Its `function` is `u32::MAX`.
     pub hook: Option<Patch>,
     /// Original places and their copies.
     pub pc_map: PcMap,

@@ -34,8 +34,8 @@ impl PcMap {
         (pc < self.end).then(|| self.pieces.get(index).copied()).flatten()
     }
 
-    /// Where a thread that is about to run `pc`, strictly inside a patched range, goes on. The start
-    /// of a patch is not in it: a thread there runs the jump.
+    /// Where a thread that is about to run `pc`, strictly inside a patched range, goes on. The
+    /// start of a patch is not in it: a thread there runs the jump.
     pub fn relocated(&self, pc: Svma) -> Option<Avma> {
         let index = self.moved.binary_search_by_key(&pc, |moved| moved.0).ok()?;
         self.moved.get(index).map(|moved| moved.1)

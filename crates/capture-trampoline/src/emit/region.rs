@@ -1,9 +1,10 @@
 //! Which instructions of a function move out, so that jumps fit over them.
 //!
-//! An *event* (a call begins, a call ends) may be recorded at one of several places; a *region* is a run
-//! of instructions, at least as long as a jump, that holds such a place or ends at it. Preferred are regions
-//! of one instruction: no saved PC can lie inside them. Next, those that leave the function's
-//! first byte and its RETs alone, where other tools put their breakpoints.
+//! An *event* (a call begins, a call ends) may be recorded at one of several places; a
+//! *region* is a run of instructions, at least as long as a jump, that holds such a place or
+//! ends at it. Preferred are regions that leave the function's first byte and its RETs
+//! alone, where other tools put their breakpoints; next, those with no instruction that can
+//! fault; then short ones: in a region of one instruction no saved PC can lie.
 
 use super::body::{Body, can_fault, can_move, is_last, sp_change, spares_values};
 use super::live::check_dead;

@@ -147,8 +147,7 @@ impl<'a> Stubs<'a> {
                 self.call(call, original)?;
             }
             self.piece(original, true);
-            let instruction =
-                body.instructions.get(index).ok_or(Refused::Reach(original))?;
+            let instruction = body.instructions.get(index).ok_or(Refused::Reach(original))?;
             self.instruction(body, instruction, None)?;
         }
         Ok(())
