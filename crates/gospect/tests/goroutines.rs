@@ -98,6 +98,9 @@ fn compare_with_the_programs_own(fixture: &str, mode: Mode, least: usize) {
         assert!(want.len() >= least, "{} goroutines in {own}", want.len());
         let what = format!("{fixture} of go {} {mode}", go.version);
         assert_same(&want, &normalised(&output.stdout, go.minor), &what);
+        for line in json(running.pid(), &[]) {
+            assert_eq!(line["stack_unavailable"], Value::Null, "{what}: {line}");
+        }
     }
 }
 

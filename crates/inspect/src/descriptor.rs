@@ -35,6 +35,9 @@ pub(crate) struct Layout {
     gopc: usize,
     startpc: usize,
     labels: usize,
+    /// Since Go 1.25: the synctest bubble, and the place of its number.
+    bubble: Option<usize>,
+    pub(crate) bubble_id: Option<u64>,
 }
 
 impl Layout {
@@ -72,6 +75,8 @@ impl Layout {
             gopc: must("gopc")?,
             startpc: must("startpc")?,
             labels: must("labels")?,
+            bubble: maybe(must("bubble"))?,
+            bubble_id: layouts.field("runtime.synctestBubble", "id").ok().map(|id| id.offset),
             size: usize::try_from(size).unwrap_or_default(),
         })
     }
@@ -102,6 +107,7 @@ pub(crate) struct Descriptor {
     pub(crate) gopc: u64,
     pub(crate) startpc: u64,
     pub(crate) labels: u64,
+    pub(crate) bubble: u64,
 }
 
 impl Descriptor {
@@ -131,6 +137,7 @@ impl Descriptor {
             gopc: word(layout.gopc),
             startpc: word(layout.startpc),
             labels: word(layout.labels),
+            bubble: layout.bubble.map_or(0, word),
         }
     }
 

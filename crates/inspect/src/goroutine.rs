@@ -31,6 +31,8 @@ pub struct Goroutine {
     pub labels: BTreeMap<String, String>,
     /// Whether it is wired to its thread.
     pub locked: bool,
+    /// Number of its synctest bubble, since Go 1.25.
+    pub bubble: Option<u64>,
     /// Whether it is one of the runtime's own.
     pub system: bool,
     /// Whether it moved each time it was read: what stands here is of different moments, and
@@ -87,6 +89,14 @@ pub enum StackEnd {
 }
 
 impl StackEnd {
+    /// Whether the outer end of a stack is missing.
+    pub fn is_cut(self) -> bool {
+        matches!(
+            self,
+            Self::NotGo | Self::OutOfBounds | Self::WritesSp | Self::TooDeep | Self::Unreadable
+        )
+    }
+
     /// Whether all that was asked for is there.
     pub fn is_whole(self) -> bool {
         matches!(self, Self::Complete | Self::NotRead)

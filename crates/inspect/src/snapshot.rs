@@ -264,11 +264,17 @@ impl<'a> Snapshot<'a> {
             start,
             labels: seen.labels,
             locked: descriptor.locked_m != 0,
+            bubble: self.bubble(descriptor),
             system,
             torn: seen.torn,
             stack: Stack { codes: seen.unwound.codes, end: seen.unwound.end },
             reason,
         }
+    }
+
+    fn bubble(&self, of: &Descriptor) -> Option<u64> {
+        let id = Avma(of.bubble).add(self.layout.bubble_id?);
+        if of.bubble == 0 { None } else { self.memory.read_word(id).ok() }
     }
 
     /// As the runtime says it (`printcreatedby1`): the function with its own name, the place

@@ -128,10 +128,11 @@ impl Walk<'_, '_> {
 }
 
 /// Whether each saved frame pointer, from the innermost on, lies where the unwinding puts
-/// one: below the return address of a frame. Functions without one are passed over.
+/// one: below the return address of a frame. Functions without one are passed over. The chain
+/// ends at 0 and where it leaves the stack: in Go that C called, it goes on in C's frames.
 fn frame_pointers_agree(window: &Window<'_>, mut bp: u64, trail: &[(u64, u64)]) -> bool {
     let mut rest = trail.iter();
-    while bp != 0 {
+    while window.lo <= bp && bp < window.hi {
         if !rest.any(|&(_, frame_end)| frame_end.wrapping_sub(16) == bp) {
             return false;
         }

@@ -59,6 +59,9 @@ pub struct ListedGoroutine {
     pub labels: BTreeMap<String, String>,
     /// Whether it is wired to its thread.
     pub locked: bool,
+    /// Number of its synctest bubble.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bubble: Option<u64>,
     /// Whether it is the runtime's own.
     pub system: bool,
     /// Whether it moved each time it was read.
@@ -69,7 +72,10 @@ pub struct ListedGoroutine {
     pub waited_ns: Option<u64>,
     /// Innermost first.
     pub stack: Vec<GoroutineFrame>,
-    /// Why the stack is not there, or not to its end.
+    /// Whether the stack lacks its outer end.
+    #[serde(skip)]
+    pub stack_is_cut: bool,
+    /// Why the stack is not there, or not to its end, or doubtful.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stack_unavailable: Option<String>,
 }
@@ -108,6 +114,9 @@ impl ListedGoroutine {
             if is {
                 _ = write!(text, ", {word}");
             }
+        }
+        if let Some(bubble) = self.bubble {
+            _ = write!(text, ", synctest bubble {bubble}");
         }
         if let Some(waited) = self.waited_ns {
             text.push_str(", for at least ");

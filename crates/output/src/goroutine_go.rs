@@ -12,6 +12,19 @@ use std::io::{self, Write};
 /// Frames shown from each end of a long stack (`tracebackInnerFrames`, Go 1.21).
 const END_FRAMES: usize = 50;
 
+/// Waits that only something in the same synctest bubble can end, of those whose name does not
+/// say so (`isIdleInSynctest`, runtime/runtime2.go, Go 1.25 to 1.27).
+const DURABLE: [&str; 8] = [
+    "chan receive (nil chan)",
+    "chan send (nil chan)",
+    "select (no cases)",
+    "sleep",
+    "sync.Cond.Wait",
+    "coroutine",
+    "synctest.Run",
+    "synctest.Wait",
+];
+
 /// Nanoseconds of a minute.
 const MINUTE: u64 = 60_000_000_000;
 
@@ -26,15 +39,7 @@ impl ListedGoroutine {
         } else if self.state == "running" && self.stack.is_empty() {
             text.push_str("\tgoroutine running on other thread; stack unavailable\n");
         }
-        let count = self.stack.len();
-        for (index, frame) in self.stack.iter().enumerate() {
-            if count > 2 * END_FRAMES && index == END_FRAMES {
-                _ = writeln!(text, "...{} frames elided...", count - 2 * END_FRAMES);
-            }
-            if count <= 2 * END_FRAMES || index < END_FRAMES || index >= count - END_FRAMES {
-                push_frame(&mut text, frame, name);
-            }
-        }
+        self.push_frames(&mut text, name);
         if let Some(site) = self.created_by.as_ref().filter(|site| name.is_shown(&site.func)) {
             text.push_str("created by ");
             push_printable(&mut text, &name.shown_name(&site.func));
@@ -49,11 +54,30 @@ impl ListedGoroutine {
         out.write_all(text.as_bytes())
     }
 
+    /// Both ends of a long stack; only the inner one when it was not followed to its end.
+    fn push_frames(&self, text: &mut String, name: &dyn GoNames) {
+        let count = self.stack.len();
+        let is_long = count > 2 * END_FRAMES;
+        let inner = self.stack.iter().take(if is_long { END_FRAMES } else { count });
+        inner.for_each(|frame| push_frame(text, frame, name));
+        if self.stack_is_cut {
+            text.push_str("...additional frames elided...\n");
+        } else if is_long {
+            _ = writeln!(text, "...{} frames elided...", count - 2 * END_FRAMES);
+            let outer = self.stack.iter().skip(count - END_FRAMES);
+            outer.for_each(|frame| push_frame(text, frame, name));
+        }
+    }
+
     fn push_header(&self, text: &mut String) {
         _ = write!(text, "goroutine {} [", self.goid);
         push_printable(text, self.reason.as_deref().unwrap_or(self.state));
         if self.state == "leaked" {
             text.push_str(" (leaked)");
+        }
+        let reason = self.reason.as_deref().unwrap_or_default();
+        if self.bubble.is_some() && self.state == "waiting" && DURABLE.contains(&reason) {
+            text.push_str(" (durable)");
         }
         let minutes = self.waited_ns.unwrap_or_default() / MINUTE;
         if minutes >= 1 {
@@ -61,6 +85,9 @@ impl ListedGoroutine {
         }
         if self.locked {
             text.push_str(", locked to thread");
+        }
+        if let Some(bubble) = self.bubble {
+            _ = write!(text, ", synctest bubble {bubble}");
         }
         text.push_str("]:\n");
     }
@@ -122,10 +149,12 @@ mod tests {
             start: None,
             labels: BTreeMap::new(),
             locked: true,
+            bubble: None,
             system: false,
             torn: false,
             waited_ns: Some(3 * MINUTE + 1),
             stack: (1..=frames).map(frame).collect(),
+            stack_is_cut: false,
             stack_unavailable: None,
         }
     }
@@ -150,5 +179,16 @@ mod tests {
         assert_eq!(places[51], "...3 frames elided...");
         assert_eq!(places[52], "\t/src/main.go:54 +0x1d");
         assert_eq!(places.len(), 1 + 100 + 1 + 2 + 1);
+    }
+
+    #[test]
+    fn of_a_stack_without_its_end_the_inner_part_is_shown() {
+        let mut out = Vec::new();
+        let cut = ListedGoroutine { stack_is_cut: true, ..goroutine(103) };
+        cut.write_go(&mut out, &Plain).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let places: Vec<&str> = text.lines().filter(|l| !l.starts_with("main.f")).collect();
+        assert_eq!(places[50..52], ["\t/src/main.go:50 +0x1d", "...additional frames elided..."]);
+        assert_eq!(places.len(), 1 + 50 + 1 + 2 + 1);
     }
 }

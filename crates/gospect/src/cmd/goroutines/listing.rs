@@ -35,10 +35,12 @@ impl Lister {
             start: of.start.clone(),
             labels: of.labels.clone(),
             locked: of.locked,
+            bubble: of.bubble,
             system: of.system,
             torn: of.torn,
             waited_ns: self.now_ns.zip(of.wait_since_ns).map(|(now, at)| now.saturating_sub(at)),
             stack: of.stack.shown(which).into_iter().map(frame).collect(),
+            stack_is_cut: self.stacks && of.stack.end.is_cut(),
             stack_unavailable: (self.stacks && !whole && of.stack.end != StackEnd::NotRead)
                 .then(|| of.stack.end.to_string()),
         }
