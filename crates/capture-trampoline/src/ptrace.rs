@@ -39,3 +39,6 @@ pub(crate) fn on_own_thread<T: Send>(
         Err(panic) => std::panic::resume_unwind(panic),
     })
 }
+
+#[cfg(test)]
+mod tests;
