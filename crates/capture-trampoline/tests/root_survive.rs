@@ -1,4 +1,5 @@
 //! The tracer dies, at every step of the protocol and at random moments; the target does not.
+#![allow(clippy::print_stderr, reason = "the tracer that dies says where")]
 
 mod support;
 
