@@ -105,7 +105,8 @@ impl Seen {
 pub fn read_to_end(capture: &mut TrampolineCapture, plan: &Plan, limit: Duration) -> Seen {
     let mut seen = Seen::default();
     let start = std::time::Instant::now();
-    while seen.other.is_empty() {
+    let ended = |kind: &RecordKind| matches!(kind, RecordKind::Exec | RecordKind::ProcessExit);
+    while !seen.other.iter().any(ended) {
         assert!(start.elapsed() < limit, "no end within {limit:?}");
         capture.poll(Duration::from_millis(100), &mut |bytes| seen.add(plan, bytes)).unwrap();
     }
