@@ -7,6 +7,7 @@ use crate::memory::TargetMemory;
 use crate::prepare::{self, Hooks, Made};
 use crate::ptrace::{self, AboutToExec, on_own_thread};
 use crate::reader::Reader;
+use address::Avma;
 use binary::Executable;
 use capture::{Capture, Counters, Request, Scope};
 use process::{FileIdentity, FileSource, Process};
@@ -56,6 +57,8 @@ struct Installed {
     /// Nothing more will come.
     is_over: bool,
     checked: Instant,
+    /// Where the plan's first site lies in the process, until that is told.
+    untold: Option<Avma>,
 }
 
 impl TrampolineCapture {
@@ -123,12 +126,12 @@ impl TrampolineCapture {
                 Way::Attach => attach(pid, request, &executable, rings)?,
                 Way::Launch(release) => launch(pid, request, &executable, rings, *release)?,
             };
-            capture.add(target, made, rings.0);
+            capture.add(target, made, rings.0, request);
         }
         Ok(capture)
     }
 
-    fn add(&mut self, target: Target, made: Made, ring_count: u32) {
+    fn add(&mut self, target: Target, made: Made, ring_count: u32, request: &Request<'_>) {
         let reasons = made.emitted.refused.iter().map(|(f, reason)| (*f, reason.to_string()));
         let busy = "a goroutine is parked where a jump would have to stand";
         let foreign = "its code in memory differs from the file: another tracer is at work there";
@@ -139,7 +142,9 @@ impl TrampolineCapture {
         let rings = target.area.layout.rings;
         let opened = target.area.opened;
         let reader = Reader::new(target.process.pid(), rings, first_ring, made.sites, opened);
-        self.installed.push(Installed { target, reader, is_over: false, checked: Instant::now() });
+        let untold = request.plan.sites.first().map(|site| made.bias.to_avma(site.address));
+        let checked = Instant::now();
+        self.installed.push(Installed { target, reader, is_over: false, checked, untold });
     }
 
     /// Functions of the plan that carry no trampolines in at least one process, and why.
@@ -165,6 +170,12 @@ impl TrampolineCapture {
             if one.is_over {
                 continue;
             }
+            let pid = one.target.process.pid();
+            if let Some(place) = one.untold.take() {
+                let ts_ns = self.clock.ns(clock::tsc());
+                announce(RecordKind::Process, pid, place, ts_ns, sink);
+                handed += 1;
+            }
             let end = one.end(self.attached);
             let is_over = end.is_some();
             let view = &one.target.area.rings;
@@ -174,7 +185,7 @@ impl TrampolineCapture {
             one.is_over = is_over;
             if let Some(Some(kind)) = end {
                 let ts_ns = self.clock.ns(clock::tsc());
-                announce(kind, one.target.process.pid(), ts_ns, sink);
+                announce(kind, pid, Avma(0), ts_ns, sink);
                 handed += 1;
             }
         }
@@ -274,14 +285,14 @@ impl Drop for TrampolineCapture {
     }
 }
 
-fn announce(kind: RecordKind, pid: u32, ts_ns: u64, sink: &mut dyn FnMut(&[u8])) {
+fn announce(kind: RecordKind, pid: u32, place: Avma, ts_ns: u64, sink: &mut dyn FnMut(&[u8])) {
     let mut bytes = Vec::new();
     let record = Record {
         ts_ns,
         goid: 0,
         stack: 0,
         depth: 0,
-        caller: 0,
+        caller: place.0,
         site: 0,
         pid,
         tid: pid,

@@ -17,8 +17,9 @@ use wire::SiteKind;
 /// Bytes of all rings together, however many CPUs there are: the target's memory is not ours.
 const RING_BUDGET: usize = 16 << 20;
 
-/// Data of one ring at the most: more costs the target its cache.
-const MAX_RING: usize = 1 << 20;
+/// Data of one ring at the most, when that much is asked for: more than 1 MiB costs a busy
+/// target its cache.
+const MAX_RING: usize = 8 << 20;
 
 /// Room for code: recorders, and a bound for each site and each op of a fetch program. Address
 /// space, not memory.
@@ -34,6 +35,8 @@ pub(crate) struct Made {
     pub emitted: Emitted,
     /// The sites, for the reader.
     pub sites: Vec<SiteInfo>,
+    /// Where the image lies in the process.
+    pub bias: Bias,
 }
 
 /// Number and size of rings for `cpus` CPUs and `shares` processes that divide the budget.
@@ -141,7 +144,7 @@ pub(crate) fn prepare(
         stacks: StackFacts::of(executable),
         relocated,
     };
-    Ok(Made { prepared, emitted, sites })
+    Ok(Made { prepared, emitted, sites, bias: place.bias })
 }
 
 /// What does not depend on where in a process the code lies.
@@ -229,6 +232,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(ring_sizes(2, usize::MAX, 1), (2, 1 << 20));
+        assert_eq!(ring_sizes(2, usize::MAX, 1), (2, 8 << 20));
+        assert_eq!(ring_sizes(2, 2 << 20, 1), (2, 1 << 20));
     }
 }

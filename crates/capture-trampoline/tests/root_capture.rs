@@ -25,7 +25,7 @@ fn count(subject: &Subject, rounds: &str) -> (Seen, serde_json::Value, u64) {
     let done = running.wait_for("done", LIMIT);
     assert!(running.wait(LIMIT).success());
     assert_eq!(done["wrong"], 0);
-    assert_eq!(seen.other, [RecordKind::ProcessExit]);
+    assert_eq!(seen.other, [RecordKind::Process, RecordKind::ProcessExit]);
     assert_eq!(seen.disordered, 0);
     (seen, done, capture.counters().unwrap().lost)
 }

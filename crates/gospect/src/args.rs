@@ -197,9 +197,10 @@ pub struct CaptureArgs {
     /// Separate file with the debug information
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub debug_file: Option<PathBuf>,
-    /// Size of the ring between the target and gospect, in MiB
-    #[arg(long, value_name = "MIB", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub ring: u32,
+    /// Size of the ring between the target and gospect, in MiB [default: 8, for trampolines 2 and
+    /// at most 16]
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub ring: Option<u32>,
 }
 
 /// A share of one CPU; of several it may be more than 100.

@@ -112,6 +112,7 @@ fn failure(status: FieldStatus) -> Value {
             FieldStatus::Fault => "memory not readable",
             FieldStatus::Nil => "nil pointer on the way",
             FieldStatus::NoRoom => "record full",
+            FieldStatus::Unread => "memory is not read in this function by trampolines",
             FieldStatus::Ok => "malformed record",
         }
         .to_owned(),

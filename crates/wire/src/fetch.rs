@@ -115,12 +115,14 @@ pub enum FieldStatus {
     Nil = 2,
     /// The record was full.
     NoRoom = 3,
+    /// The backend reads no memory at this site: a fault there could not be handled.
+    Unread = 4,
 }
 
 /// One field of a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field<'a> {
-    /// How the capture went; data is empty unless `Ok`.
+    /// How the capture went; data means nothing unless `Ok`.
     pub status: FieldStatus,
     /// Length the value has in the target (strings); equals `data.len()` otherwise.
     pub original: u32,
@@ -163,6 +165,7 @@ impl<'a> Iterator for Fields<'a> {
             1 => FieldStatus::Fault,
             2 => FieldStatus::Nil,
             3 => FieldStatus::NoRoom,
+            4 => FieldStatus::Unread,
             _ => return None,
         };
         let len = usize::from(u16::from_le_bytes([header[2], header[3]]));

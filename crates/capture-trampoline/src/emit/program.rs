@@ -5,7 +5,7 @@
 //! fields has a payload of fixed length.
 
 use super::Refused;
-use wire::{FIELD_HEADER, MAX_FIELD_DATA, MAX_PAYLOAD, MAX_PROGRAM_OPS, Op, OpCode};
+use wire::{FIELD_HEADER, FieldStatus, MAX_FIELD_DATA, MAX_PAYLOAD, MAX_PROGRAM_OPS, Op, OpCode};
 
 /// What a sum starts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,7 +35,12 @@ pub(super) struct FixedField {
     pub(super) value: Sum,
     /// 1, 2, 4 or 8.
     pub(super) width: u8,
+    /// `Ok`, or `Unread` for a field that would have to read memory.
+    pub(super) status: FieldStatus,
 }
+
+/// What stands for a field that may not be read.
+const UNREAD: FixedField = FixedField { value: ZERO, width: 8, status: FieldStatus::Unread };
 
 /// Bytes that each fixed field takes in the payload.
 pub(super) const FIXED_SIZE: usize = FIELD_HEADER + 8;
@@ -84,7 +89,7 @@ impl Field {
                 _ => return None,
             }
         }
-        Some(FixedField { value: acc, width })
+        Some(FixedField { value: acc, width, status: FieldStatus::Ok })
     }
 }
 
@@ -131,15 +136,15 @@ impl Values {
     }
 }
 
-/// The fields of a program. Without permission to read memory, those before the first one
-/// that would; the flag says whether these are all.
+/// The fields of a program. Without permission to read memory, those that would are there as
+/// unread; the flag says whether there are none of them.
 pub(super) fn evaluate(ops: &[Op], may_read: bool) -> Result<(Values, bool), Refused> {
     let fields = split(ops)?;
-    let fixed: Vec<FixedField> = fields.iter().map_while(Field::fixed).collect();
-    let is_complete = fixed.len() == fields.len();
+    let fixed: Vec<Option<FixedField>> = fields.iter().map(Field::fixed).collect();
+    let is_complete = fixed.iter().all(Option::is_some);
     let values = match may_read && !is_complete {
         true => Values::Reading(fields),
-        false => Values::Fixed(fixed),
+        false => Values::Fixed(fixed.into_iter().map(|field| field.unwrap_or(UNREAD)).collect()),
     };
     match values.payload() {
         payload if payload > MAX_PAYLOAD => Err(Refused::Payload(payload)),

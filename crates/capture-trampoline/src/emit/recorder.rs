@@ -291,7 +291,8 @@ impl Recorder<'_> {
     /// Header and data of one field, as `wire` lays them out.
     fn field(&mut self, field: &FixedField, at: u32) -> Result<(), IcedError> {
         let width = u32::from(field.width);
-        self.asm.mov(dword_ptr(r12 + at), (width << 16) as i32)?;
+        let status = field.status as u32;
+        self.asm.mov(dword_ptr(r12 + at), (width << 16 | status) as i32)?;
         self.asm.mov(dword_ptr(r12 + at + 4u32), width as i32)?;
         self.sum(field.value)?;
         self.narrow(field.width)?;

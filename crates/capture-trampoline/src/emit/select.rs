@@ -132,11 +132,16 @@ const NO_READS: &[&str] = &[
     "golang.org/x/sys/unix.RawSyscall",
 ];
 
+/// Beginnings of names of packages that have functions for such places.
+const NEAR_KERNEL: &[&str] = &["syscall.", "internal/", "golang.org/x/sys/", "os.", "sync"];
+
 /// Whether values may be read from memory in a function.
 fn may_read(plan: &Plan, index: u32, code: &FunctionCode, options: &EmitOptions) -> bool {
     let Some(function) = plan.functions.get(index as usize) else { return false };
-    let is_safe = code.analysis.has_stack_check
-        && !NO_READS.iter().any(|name| function.name.starts_with(name));
+    let is_named = |names: &[&str]| names.iter().any(|name| function.name.starts_with(name));
+    // A function without a stack check may be part of what runs where there is no handler. Of
+    // the packages that do, that is: elsewhere it only needs no stack.
+    let is_safe = !is_named(NO_READS) && (code.analysis.has_stack_check || !is_named(NEAR_KERNEL));
     // What witnesses read belongs to the runtime, or to a panic of Go code.
     options.recovers_loads && (is_safe || function.witness.is_some())
 }

@@ -26,6 +26,15 @@ pub fn fixture(name: &str) -> PathBuf {
     Fixture::build(name, &selected(), Mode::selected())
 }
 
+/// The backend under test (`make test` sets it), as arguments. A program that is started
+/// does in milliseconds what fills a small ring: trampolines do not slow it down.
+pub fn backend() -> Vec<String> {
+    match std::env::var("GOSPECT_TEST_BACKEND") {
+        Ok(name) => ["--backend", &name, "--ring", "16"].map(str::to_owned).to_vec(),
+        Err(_) => Vec::new(),
+    }
+}
+
 /// A path nobody else uses.
 pub fn temporary(kind: &str) -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -60,7 +69,10 @@ impl Directory {
     /// A copy of `program` as `name`, of an inode of its own.
     pub fn copy(&self, program: &Path, name: &str) -> PathBuf {
         let path = self.file(name);
-        std::fs::copy(program, &path).expect("a copy");
+        // By another process: a descriptor of ours open for writing, inherited by what other
+        // tests fork at that moment, would keep the copy from being executed (ETXTBSY).
+        let copied = Command::new("cp").arg(program).arg(&path).status().expect("cp");
+        assert!(copied.success(), "{} is not copied", program.display());
         path
     }
 }
@@ -138,7 +150,9 @@ impl Trace {
     pub fn launch(options: &[&str], program: &Path, args: &[&str]) -> Self {
         let file = temporary("jsonl");
         let (file_text, program) = (file.to_string_lossy(), program.to_string_lossy());
+        let backend = backend();
         let mut line = vec!["trace", "--format", "json", "-o", &file_text];
+        line.extend(backend.iter().map(String::as_str));
         line.extend(options);
         line.extend(["--", &program]);
         line.extend(args);
@@ -151,7 +165,9 @@ impl Trace {
     pub fn attach(options: &[&str], pid: u32, act: impl FnOnce()) -> Self {
         let file = temporary("jsonl");
         let (file_text, pid) = (file.to_string_lossy(), pid.to_string());
+        let backend = backend();
         let mut line = vec!["trace", "--format", "json", "-o", &file_text, "-p", &pid];
+        line.extend(backend.iter().map(String::as_str));
         line.extend(options);
         let mut running = gospect().start(&line);
         wait_attached(&running);

@@ -5,7 +5,7 @@ use super::install::{Installed, Installing, Planning};
 use super::progress::{Extent, Progress, choice};
 use super::summary::{Finished, summarize};
 use super::who::Who;
-use crate::args::{Format, TraceArgs};
+use crate::args::{Backend, Format, TraceArgs};
 use crate::failure::{Outcome, is_nothing, nothing, usage};
 use crate::launch;
 use crate::pipeline::ShowOptions;
@@ -251,8 +251,14 @@ impl<'a> Engine<'a> {
     }
 }
 
+/// What is asked for, else what the backend does well with: uprobes slow a target down enough
+/// for any ring, trampolines do not and share its cache.
 fn ring_bytes(args: &TraceArgs) -> usize {
-    (args.capture.ring as usize) << 20
+    let default = match args.capture.backend {
+        Backend::Trampoline => 2,
+        Backend::Auto | Backend::Uprobe => 8,
+    };
+    (args.capture.ring.unwrap_or(default) as usize) << 20
 }
 
 impl Running<'_> {
