@@ -29,6 +29,8 @@ check:
 # Needs root: uprobes are loaded into the kernel. A test that cannot run fails.
 test: setup check
 	$(CARGO) test --workspace --locked --no-fail-fast
+	GOSPECT_TEST_BACKEND=trampoline $(CARGO) test -p gospect --locked --no-fail-fast \
+		--test trace_core --test trace_demos --test trace_values
 
 install: build
 	install -D -m 0755 "$$($(CARGO) metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/release/gospect" "$(DESTDIR)$(PREFIX)/bin/gospect"
