@@ -24,8 +24,8 @@ const MAX_READS: usize = 16;
 ///
 /// The order is right for every goroutine. What of the second came before a record of the first
 /// is in its ring when that record is read, and it is read afterwards. What of the first came
-/// before a record of the second is handed over by the first within [`SETTLED`] more polls, and
-/// that long the record waits. Both clocks are CLOCK_MONOTONIC; a trap takes longer than
+/// before a record of the second is handed over by the first within two more polls, and that
+/// long the record waits. Both clocks are CLOCK_MONOTONIC; a trap takes longer than
 /// they differ.
 pub struct Merged {
     first: Box<dyn Capture>,

@@ -232,6 +232,9 @@ impl Trace {
         let mut want = Ends::new();
         for (func, count) in self.done()["calls"].as_object().expect("calls by function") {
             let count = count.as_u64().expect("a count");
+            if self.is_refused_for_vectors(func) {
+                continue;
+            }
             want.insert(func.clone(), BTreeMap::from([("return".to_owned(), count)]));
         }
         assert_eq!(self.ends(), want, "{}", self.output.stderr);
@@ -239,6 +242,18 @@ impl Trace {
             assert_eq!(call["end_exact"], true, "{call}");
         }
         self.expect_sound()
+    }
+
+    /// A leaf compiled for GOAMD64=v3 may begin with a VEX instruction, on which the kernel puts no
+    /// uprobe. That has to be said, and of nothing else.
+    fn is_refused_for_vectors(&self, func: &str) -> bool {
+        let summary = self.summary();
+        let refusals = summary["refusals"].as_array().expect("refusals");
+        Mode::selected() == Mode::V3
+            && refusals.iter().any(|refusal| {
+                let reason = refusal["reason"].as_str().unwrap_or_default();
+                refusal["func"] == func && reason.contains("a vector (VEX or EVEX) encoding")
+            })
     }
 
     /// Compares with the `ends` of the fixture.
