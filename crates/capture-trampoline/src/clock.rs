@@ -26,7 +26,7 @@ pub(crate) fn tsc() -> u64 {
 }
 
 /// Why the counter tells no time here; `None` when it does.
-pub(crate) fn why_unusable() -> Option<String> {
+pub fn why_unusable() -> Option<String> {
     match process::clock_source() {
         Some(source) if TRUSTED.contains(&source.as_str()) => None,
         Some(source) => Some(format!("clock source {source}: the kernel does not trust the TSC")),

@@ -18,6 +18,7 @@ mod rings;
 mod step;
 mod view;
 
+pub use crate::clock::why_unusable;
 pub use capture::{Options, TrampolineCapture, remove_leftovers};
 pub use error::Error;
 pub use install::{Removal, Report};
@@ -28,3 +29,7 @@ pub use step::set_step_hook;
 /// What the names of all mappings that we make in a process begin with, as
 /// `/proc/PID/maps` shows them behind `/memfd:`.
 pub const MAPPING_NAME: &str = "gospect-";
+
+/// The function that carries a jump of ours in every process where faults can be recovered from.
+/// It is never traced by this backend, and no other may put a breakpoint there meanwhile.
+pub const HOOKED: &str = "runtime.sigtrampgo";

@@ -1,7 +1,7 @@
 //! From an executable and a selection to a [`Plan`].
 
 use crate::compile::{
-    AutoPlace, AutoShape, Builder, OpTable, WitnessOffsets, compile_rule_param, compile_value,
+    AutoPlace, AutoShape, Builder, OpTable, RecoverySp, WitnessOffsets, compile_rule_param, compile_value,
     witness_ops,
 };
 use crate::plan::{Program, RefusalReason};
@@ -122,6 +122,28 @@ fn inlined_copies(
         *copies.entry(call.name).or_default() += 1;
     }
     Ok(copies)
+}
+
+/// A plan with the sites of these functions and nothing else: no values, no witnesses, no
+/// layout. It tells where functions can be traced, and is not for tracing them.
+pub fn bare_plan(executable: &Executable, functions: &[Function]) -> Result<Plan, binary::Error> {
+    let recovery = RecoverySp::ViaG { sigcode0: 0 };
+    let question = Question {
+        executable,
+        debug: None,
+        selection: &Selection::default(),
+        values: ValueOptions { arguments: false, results: false, max_string: 0 },
+        runtime: RuntimeFacts {
+            layout: RuntimeLayout::default(),
+            witness: WitnessOffsets { g_goid: 0, g_stack_hi: 0, recovery },
+        },
+        fips: None,
+    };
+    let mut planner = Planner::new(&question);
+    for function in functions {
+        planner.add_traced(&Selected { function: function.clone(), rule: None })?;
+    }
+    Ok(planner.plan)
 }
 
 /// Entries of the functions that `function` calls or jumps to directly.

@@ -86,12 +86,15 @@ fn kernel(report: &mut Report) {
         let outcome = outcome.as_ref().map(|()| "works".to_owned()).map_err(Clone::clone);
         report.outcome("kernel", name, outcome);
     }
-    report.add(
-        "kernel",
-        "trampoline backend",
-        Status::Note,
-        "not built into this version: the uprobe backend is the only one",
-    );
+    match capture_trampoline::why_unusable() {
+        None => report.add(
+            "machine",
+            "trampoline backend",
+            Status::Ok,
+            "usable on processes that may be traced (ptrace); taken when asked for",
+        ),
+        Some(reason) => report.add("machine", "trampoline backend", Status::Note, reason),
+    }
 }
 
 fn rights(report: &mut Report) {

@@ -7,11 +7,15 @@ use crate::explain;
 use crate::failure::{Outcome, nothing, usage};
 use crate::sink;
 use crate::target::Target;
-use binary::FunctionTable;
+use address::Svma;
+use binary::{Executable, Function, FunctionTable};
+use capture_trampoline::refusals;
 use describe::{Describer, Inlined};
 use output::ListedFunction;
 use probe::pattern::Pattern;
+use probe::planner::bare_plan;
 use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
 use std::io::Write as _;
 
 /// Lists them in the order of their addresses, those that exist only inlined last.
@@ -26,8 +30,11 @@ pub fn run(args: &FuncsArgs) -> anyhow::Result<Outcome> {
     if chosen.is_empty() && only_inlined.is_empty() {
         return Err(nothing(explain::unmatched(&target.executable, &wanted.unmatched())?));
     }
+    let functions: Vec<_> = chosen.iter().filter_map(|index| table.get(*index)).collect();
+    let trampolines = refusals_of(&target.executable, &functions);
     let describer = Describer {
         executable: &target.executable,
+        trampolines: &trampolines,
         table,
         debug: debug.as_ref(),
         inlined: &inlined,
@@ -37,8 +44,7 @@ pub fn run(args: &FuncsArgs) -> anyhow::Result<Outcome> {
     if args.binary.format == Format::Text {
         ListedFunction::write_head(&mut out)?;
     }
-    let standing = chosen.iter().filter_map(|index| table.get(*index));
-    let standing = standing.map(|function| describer.standing(&function));
+    let standing = functions.iter().map(|function| describer.standing(function));
     let gone = only_inlined.iter().filter_map(|name| describer.only_inlined(name));
     for function in standing.chain(gone) {
         match args.binary.format {
@@ -52,6 +58,27 @@ pub fn run(args: &FuncsArgs) -> anyhow::Result<Outcome> {
         sink::say(explain::unmatched(&target.executable, &unmatched)?);
     }
     Ok(Outcome::Done)
+}
+
+/// Why functions, by their entry, can carry no trampolines; the reason for all of them when
+/// none can.
+fn refusals_of(
+    executable: &Executable,
+    functions: &[Function],
+) -> Result<HashMap<Svma, String>, String> {
+    let plan = bare_plan(executable, functions).map_err(|error| error.to_string())?;
+    let refused = refusals(executable, &plan).map_err(|error| error.to_string())?;
+    let planned = (0..).zip(&plan.functions);
+    let mut reasons: HashMap<Svma, String> = planned
+        .filter_map(|(index, function)| Some((function.entry, refused.get(&index)?.clone())))
+        .collect();
+    let planned: HashSet<Svma> = plan.functions.iter().map(|function| function.entry).collect();
+    for function in functions.iter().filter(|function| !planned.contains(&function.entry)) {
+        let refusal = plan.refused.iter().find(|refusal| refusal.function == function.name);
+        let reason = refusal.map_or("it has no sites".to_owned(), |found| found.reason.0.clone());
+        reasons.insert(function.entry, reason);
+    }
+    Ok(reasons)
 }
 
 /// The patterns, and which of them matched something; none means all functions.

@@ -8,9 +8,8 @@ use binary::{
 };
 use output::{InlinedAt, ListedFunction, ListedValue, Traceable};
 use probe::planner::{analyze_function, callees, uprobe_refusal};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-const NO_TRAMPOLINES: &str = "not built into this version";
 const ONLY_INLINED: &str = "only inlined";
 
 /// The inlined copies of the wanted functions, by name.
@@ -64,6 +63,8 @@ pub struct Describer<'a> {
     pub debug: Option<&'a DebugInfo>,
     /// Inlined copies.
     pub inlined: &'a Inlined,
+    /// Why functions can carry no trampolines, by entry; or why none can.
+    pub trampolines: &'a Result<HashMap<Svma, String>, String>,
     /// Whether to list what each function calls.
     pub callees: bool,
 }
@@ -93,10 +94,17 @@ impl Describer<'_> {
             signature_unavailable,
             inlined_at: self.inlined.places(&function.name),
             uprobe,
-            trampoline: Traceable::no(NO_TRAMPOLINES),
+            trampoline: self.trampoline(function),
             entry,
             exits,
             callees: self.callees.then(|| self.callee_names(function)),
+        }
+    }
+
+    fn trampoline(&self, function: &Function) -> Traceable {
+        match self.trampolines.as_ref().map(|reasons| reasons.get(&function.entry)) {
+            Ok(None) => Traceable::yes(),
+            Ok(Some(reason)) | Err(reason) => Traceable::no(reason),
         }
     }
 
