@@ -65,7 +65,7 @@ fn root_what_does_not_fit_is_counted() {
 fn root_removal_leaves_the_text_as_the_file_has_it() {
     let path = Fixture::build("spin", &newest(), Mode::Exe);
     let subject = Subject::new(&path, &["main.*", "runtime.*", "time.*", "sync.*"]);
-    let mut running = Running::held(&path, &["-for", "20s", "-g", "4"]);
+    let mut running = Running::held(&path, &["-for", "0", "-g", "4"]);
     running.go();
     for _ in 0..4 {
         let mut capture = match subject.attach(running.pid()) {
@@ -83,6 +83,7 @@ fn root_removal_leaves_the_text_as_the_file_has_it() {
         }
     }
     subject.assert_clean(running.pid());
+    running.close_stdin();
     let done = running.wait_for("done", LIMIT);
     assert_eq!(done["wrong"], 0);
     assert!(running.wait(LIMIT).success());

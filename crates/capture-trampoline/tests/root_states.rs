@@ -29,7 +29,7 @@ fn wait_until(what: &str, holds: impl Fn() -> bool) {
 fn root_a_stopped_target_stays_stopped() {
     let path = Fixture::build("spin", &newest(), Mode::Exe);
     let subject = Subject::new(&path, &["main.*"]);
-    let mut running = Running::held(&path, &["-for", "1s", "-g", "2"]);
+    let mut running = Running::held(&path, &["-for", "0", "-g", "2"]);
     running.go();
     running.signal("STOP");
     let pid = running.pid();
@@ -42,6 +42,7 @@ fn root_a_stopped_target_stays_stopped() {
     }
     subject.assert_clean(pid);
     running.signal("CONT");
+    running.close_stdin();
     assert_eq!(running.wait_for("done", LIMIT)["wrong"], 0);
     assert!(running.wait(LIMIT).success());
 }

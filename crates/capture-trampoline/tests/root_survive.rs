@@ -102,7 +102,7 @@ fn dies_at(command: &mut Command) -> String {
 
 fn root_a_running_target_survives_each_step(path: &Path) {
     let subject = Subject::new(path, &PATTERNS);
-    let mut target = Running::held(path, &["-for", "60s", "-g", "3"]);
+    let mut target = Running::held(path, &["-for", "0", "-g", "3"]);
     target.go();
     let pid = target.pid();
     let command = |steps| {
@@ -130,7 +130,7 @@ fn root_a_running_target_survives_each_step(path: &Path) {
 
 fn root_a_running_target_survives_random_moments(path: &Path) {
     let subject = Subject::new(path, &PATTERNS);
-    let mut target = Running::held(path, &["-for", "30s", "-g", "3"]);
+    let mut target = Running::held(path, &["-for", "0", "-g", "3"]);
     target.go();
     let pid = target.pid();
     // A linear congruence will do for moments.
@@ -150,6 +150,7 @@ fn root_a_running_target_survives_random_moments(path: &Path) {
 }
 
 fn finish(mut target: Running) {
+    target.close_stdin();
     let done = target.wait_for("done", LIMIT);
     assert_eq!(done["wrong"], 0, "{done}");
     assert!(target.wait(LIMIT).success());

@@ -113,6 +113,7 @@ impl Subject {
     }
 
     fn finish(mut self) {
+        self.running.close_stdin();
         let done = self.running.wait_for("done", Duration::from_secs(60));
         assert_eq!(done["wrong"], 0, "{done}");
         assert!(self.running.wait(Duration::from_secs(10)).success());
@@ -122,7 +123,7 @@ impl Subject {
 #[test]
 fn root_a_patch_counts_and_goes_without_a_trace() {
     for mode in [Mode::Exe, Mode::Pie, Mode::Cgo] {
-        let subject = Subject::start(mode, &["-for", "2s", "-g", "3"]);
+        let subject = Subject::start(mode, &["-for", "0", "-g", "3"]);
         let prepared = subject.prepare();
         let mut target = subject.attach(&prepared).unwrap();
         assert_eq!(subject.live(&prepared), prepared.patches[0].replacement);
@@ -139,7 +140,7 @@ fn root_a_patch_counts_and_goes_without_a_trace() {
 
 #[test]
 fn root_two_hundred_cycles_leave_a_busy_program_well() {
-    let subject = Subject::start(Mode::Exe, &["-for", "20s", "-g", "4"]);
+    let subject = Subject::start(Mode::Exe, &["-for", "0", "-g", "4"]);
     let prepared = subject.prepare();
     let mut longest = Duration::ZERO;
     let mut left = 0;
