@@ -4,7 +4,7 @@ PREFIX ?= /usr/local
 CARGO ?= cargo
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: all build demo test setup setup-build check install clean
+.PHONY: all build demo test bench setup setup-build check install clean
 
 all: build
 
@@ -31,6 +31,10 @@ test: setup check
 	$(CARGO) test --workspace --locked --no-fail-fast
 	GOSPECT_TEST_BACKEND=trampoline $(CARGO) test -p gospect --locked --no-fail-fast \
 		--test trace_core --test trace_demos --test trace_values
+
+# Needs root. About ten minutes; results in bench/latest.json, docs/evaluation.md explains them.
+bench: setup
+	$(CARGO) run -q --locked -p xtask -- bench
 
 install: build
 	install -D -m 0755 "$$($(CARGO) metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/release/gospect" "$(DESTDIR)$(PREFIX)/bin/gospect"

@@ -1,5 +1,6 @@
 //! Tasks of the repository: `cargo run -p xtask -- TASK`.
 
+mod bench;
 mod ci;
 mod matrix;
 mod offsets;
@@ -18,6 +19,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
+    /// What tracing costs, both backends in one run; results in bench/latest.json.
+    Bench(bench::Args),
     /// Formatting, lints, documentation, tidy and all tests: what has to pass.
     Ci,
     /// What neither rustfmt nor clippy looks at: file lengths, forbidden code, crate borders.
@@ -30,6 +33,7 @@ enum Task {
 
 fn main() -> anyhow::Result<()> {
     match Cli::parse().task {
+        Task::Bench(args) => bench::run(&args),
         Task::Ci => ci::run(),
         Task::Tidy => tidy::run(),
         Task::Matrix(args) => matrix::run(&args),
