@@ -1,6 +1,7 @@
 //! Attaching, letting go and starting: how long they take, and what memory they leave.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -64,6 +65,7 @@ pub fn round(programs: &Programs, choices: &[Choice], rounds: &mut Rounds) -> an
             let (gospect, by_the_clock) = programs.attach(backend, target.pid(), patterns);
             std::thread::sleep(Duration::from_millis(300));
             let during = private_dirty_kib(target.pid())?;
+            let code = mapped_code(target.pid())?;
             let summary = end(gospect)?;
             let after = private_dirty_kib(target.pid())?;
             let number = |what: &str| summary[what].as_f64().unwrap_or(f64::NAN);
@@ -71,11 +73,26 @@ pub fn round(programs: &Programs, choices: &[Choice], rounds: &mut Rounds) -> an
             for what in ["functions", "sites", "refused", "attach_ms", "detach_ms"] {
                 rounds.add(key(what), number(what));
             }
+            if backend == "trampoline" {
+                rounds.add(key("code_bytes_per_function"), code / number("functions"));
+            }
             rounds.add(key("target_dirty_kib"), during - before);
             rounds.add(key("target_dirty_after_kib"), after - before);
         }
     }
     Ok(())
+}
+
+/// Bytes of the trampolines in a process: its executable mapping that gospect named.
+fn mapped_code(pid: u32) -> anyhow::Result<f64> {
+    let path = format!("/proc/{pid}/maps");
+    let text = fs::read_to_string(&path).with_context(|| format!("failed to read {path}"))?;
+    let sizes = text.lines().filter(|line| line.contains("gospect-code")).map(|line| {
+        let (low, high) = line.split(' ').next()?.split_once('-')?;
+        let [low, high] = [low, high].map(|end| u64::from_str_radix(end, 16).ok());
+        high?.checked_sub(low?)
+    });
+    Ok(sizes.flatten().sum::<u64>() as f64)
 }
 
 /// One round of starting a program: from its exec (or gospect's) to its first line in main.main.
