@@ -13,6 +13,7 @@ use capture::{Capture, Counters, Request, Scope};
 use process::{FileIdentity, FileSource, Process};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -413,4 +414,15 @@ fn launch(
 /// Errors: [`capture::Error::Permission`] when the tracer lives, and as for an installation.
 pub fn remove_leftovers(pid: u32) -> Result<Option<Removal>, capture::Error> {
     Ok(install::remove_leftovers(pid)?)
+}
+
+/// A process that runs the file at `path` and has code of ours in it, whoever put it there. Processes
+/// that cannot be looked into are passed over.
+pub fn carrier(path: &Path) -> Option<u32> {
+    let file = FileIdentity::of(path).ok()?;
+    let pids = std::fs::read_dir("/proc").ok()?.flatten();
+    pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).find(|&pid| {
+        let runs = || Process::open(pid)?.exe_identity();
+        runs().is_ok_and(|identity| identity == file) && install::is_carrier(pid)
+    })
 }

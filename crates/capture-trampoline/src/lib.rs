@@ -19,7 +19,7 @@ mod step;
 mod view;
 
 pub use crate::clock::why_unusable;
-pub use capture::{Options, TrampolineCapture, remove_leftovers};
+pub use capture::{Options, TrampolineCapture, carrier, remove_leftovers};
 pub use error::Error;
 pub use install::{Removal, Report};
 pub use prepare::refusals;

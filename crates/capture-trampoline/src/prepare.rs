@@ -75,7 +75,7 @@ impl Handlers {
         for function in functions.iter() {
             match function.name.as_str() {
                 // An assembly function of that name is a wrapper for the other convention.
-                "runtime.sigtrampgo" if function.flags & flag::ASM == 0 => {
+                crate::HOOKED if function.flags & flag::ASM == 0 => {
                     found.sigtrampgo = Some(function.entry);
                 }
                 "runtime.sigtramp" | "runtime.cgoSigtramp" => {

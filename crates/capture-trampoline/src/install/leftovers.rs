@@ -73,6 +73,12 @@ fn is_named(mapping: &Mapping, name: &str) -> bool {
     })
 }
 
+/// Whether anything of ours is mapped in the process; `false` when that cannot be told.
+pub(crate) fn is_carrier(pid: u32) -> bool {
+    let maps = Process::open(pid).and_then(|process| process.maps());
+    maps.is_ok_and(|maps| !Found::in_maps(&maps).is_empty())
+}
+
 /// Takes everything out. `Ok(None)` when there is nothing.
 pub(crate) fn remove_leftovers(pid: u32) -> Result<Option<Removal>, Error> {
     let process = Process::open(pid)?;
@@ -103,7 +109,7 @@ pub(crate) fn remove_leftovers(pid: u32) -> Result<Option<Removal>, Error> {
         let functions = executable.functions().ok();
         functions
             .and_then(|functions| functions.find(place.bias.to_svma(patch.start)))
-            .is_some_and(|function| function.name == "runtime.sigtrampgo")
+            .is_some_and(|function| function.name == crate::HOOKED)
     };
     let (hooks, patches): (Vec<_>, Vec<_>) = patches.into_iter().partition(is_hook);
     let (written, stop) =
@@ -157,14 +163,15 @@ fn find_patches(
 
 fn patches_in(start: Avma, live: &[u8], file: &[u8], found: &Found, patches: &mut Vec<TextPatch>) {
     let pairs = live.windows(PATCH_LEN).zip(file.windows(PATCH_LEN));
-    let mut covered_until = 0;
     for (at, (live, file)) in pairs.enumerate() {
         let (Some(live), Some(file)) = (live.first_chunk(), file.first_chunk()) else { continue };
         let at_address = start.add(at as u64);
-        if at < covered_until || live == file || !leads_into(live, at_address, found) {
+        // A byte 0xe9 of the program shortly before a patch, or one in its distance, can make up
+        // a second jump into our code. Taken for a patch as well, it gets the file's bytes
+        // too; taken instead of it, the rest of the true one would stay.
+        if live == file || !leads_into(live, at_address, found) {
             continue;
         }
-        covered_until = at + PATCH_LEN;
         patches.push(TextPatch {
             function: 0,
             start: at_address,
@@ -195,4 +202,31 @@ fn lock_owner(inode: u64) -> Option<u32> {
             .then(|| owner.parse().ok())
             .flatten()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A byte 0xe9 of the program right before a patch makes up another jump into our code; all
+    /// bytes must be the file's again nevertheless.
+    #[test]
+    fn a_jump_that_only_seems_one_hides_no_patch() {
+        let start = Avma(0x40_0000);
+        let file = [0x90, 0xe9, 0x48, 0x83, 0xc4, 0x18, 0x5d, 0xc3];
+        let mut live = file;
+        // From 0x400002 to 0x4012_3456 + …: any distance will do, the area is as large as it.
+        live[2..7].copy_from_slice(&[JUMP, 0x11, 0x22, 0x33, 0x01]);
+        let area = Avma(0x41_0000)..Avma(0x8000_0000);
+        let found = Found { code: vec![area], ..Found::default() };
+        let mut patches = Vec::new();
+        patches_in(start, &live, &file, &found, &mut patches);
+        let places: Vec<u64> = patches.iter().map(|patch| patch.start.0).collect();
+        assert_eq!(places, [0x40_0001, 0x40_0002]);
+        for patch in &patches {
+            let at = patch.start.since(start).unwrap() as usize;
+            live[at..at + PATCH_LEN].copy_from_slice(&patch.original);
+        }
+        assert_eq!(live, file);
+    }
 }

@@ -158,6 +158,19 @@ impl Installing<'_> {
     }
 
     fn uprobes(&self, request: &Request<'_>) -> anyhow::Result<Made> {
+        // A breakpoint that the kernel sets over one of our jumps, or takes off there, breaks the
+        // program: it knows the file's bytes only.
+        if let Some(pid) = capture_trampoline::carrier(&request.path) {
+            return Err(capture::Error::Failed {
+                what: format!("put uprobes on `{}`", request.path.display()),
+                source: format!(
+                    "process {pid} runs it with trampolines of gospect in its code: end that \
+                     capture, or run `gospect detach -p {pid}` when its gospect was killed"
+                )
+                .into(),
+            }
+            .into());
+        }
         // A table shows no callers; a recording may be shown in every way.
         let without_callers = self.show.stat && !self.show.keep_names;
         let options = Options { without_callers, ..self.forced };
@@ -224,7 +237,13 @@ impl Installing<'_> {
 
     /// Uprobes in those functions of the plan that are in `refused`, and in no others.
     fn rest(&self, request: &Request<'_>, refused: &BTreeMap<u32, String>) -> Rest {
-        let (plan, sites) = request.plan.only(&|function| refused.contains_key(&function));
+        // What the backend itself has patched must bear no breakpoint.
+        let is_hooked = |function: u32| {
+            let function = request.plan.functions.get(function as usize);
+            function.is_some_and(|function| function.name == capture_trampoline::HOOKED)
+        };
+        let (plan, sites) =
+            request.plan.only(&|function| refused.contains_key(&function) && !is_hooked(function));
         if sites.is_empty() {
             return Rest::Nothing;
         }
