@@ -26,10 +26,12 @@ check:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked -q
 	$(CARGO) run -q --locked -p xtask -- tidy
 
-# Needs root: uprobes are loaded into the kernel. A test that cannot run fails.
+# Needs root: uprobes are loaded into the kernel. A test that cannot run fails. Tests send
+# signals, which a caller like nohup may have had ignored.
+TEST = env --default-signal=HUP,INT,TERM,QUIT $(CARGO) test
 test: setup check
-	$(CARGO) test --workspace --locked --no-fail-fast
-	GOSPECT_TEST_BACKEND=trampoline $(CARGO) test -p gospect --locked --no-fail-fast \
+	$(TEST) --workspace --locked --no-fail-fast
+	GOSPECT_TEST_BACKEND=trampoline $(TEST) -p gospect --locked --no-fail-fast \
 		--test trace_core --test trace_demos --test trace_values
 
 # Needs root. About ten minutes; results in bench/latest.json, docs/evaluation.md explains them.
