@@ -71,7 +71,8 @@ impl Rounds {
     }
 }
 
-/// Measures, prints the table, writes the results.
+/// Measures, prints the table, writes the results, after every round: a run that was stopped
+/// has left what it had.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let programs = setup::Programs::build(args.gospect.as_deref())?;
     let wants = |part: Part| args.parts.is_empty() || args.parts.contains(&part);
@@ -81,28 +82,28 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if wants(Part::Calls) {
         for _ in 0..args.rounds {
             calls::round(&programs, &mut rounds)?;
+            keep(&rounds)?;
         }
-        keep(&rounds)?;
     }
     if wants(Part::Http) {
         let server = http::Server::start(&programs)?;
         for number in 0..args.rounds {
             http::round(&programs, &server, number, &mut rounds)?;
+            keep(&rounds)?;
         }
-        keep(&rounds)?;
     }
     if wants(Part::Attach) {
         let choices = attach::choices(&programs)?;
         for _ in 0..args.attach_rounds {
             attach::round(&programs, &choices, &mut rounds)?;
+            keep(&rounds)?;
         }
-        keep(&rounds)?;
     }
     if wants(Part::Start) {
         for _ in 0..args.attach_rounds {
             attach::start_round(&programs, &mut rounds);
+            keep(&rounds)?;
         }
-        keep(&rounds)?;
     }
     say(format_args!("{:52} {:>12}  {:>25}  rounds", "", "median", "95% interval"));
     for (key, values) in &rounds.0 {
