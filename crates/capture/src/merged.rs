@@ -28,8 +28,9 @@ const MAX_READS: usize = 16;
 /// long the record waits. Both clocks are CLOCK_MONOTONIC; a trap takes longer than
 /// they differ.
 pub struct Merged {
-    first: Box<dyn Capture>,
+    // Dropped before the first one, as `detach` has it.
     second: Box<dyn Capture>,
+    first: Box<dyn Capture>,
     /// Site ids of the second's own plan, as the whole plan has them.
     sites: Vec<u32>,
     waiting: VecDeque<Waiting>,
@@ -127,12 +128,13 @@ impl Capture for Merged {
         })
     }
 
-    /// The second first: its breakpoints are gone before the first restores the text.
+    /// The second first: its breakpoints are gone before the first restores the text, which it
+    /// does even when the other fails: they are never in the same function.
     fn detach(&mut self) -> Result<(), Error> {
-        self.second.detach()?;
-        self.first.detach()?;
+        let second = self.second.detach();
+        let first = self.first.detach();
         self.attached = false;
-        Ok(())
+        second.and(first)
     }
 }
 

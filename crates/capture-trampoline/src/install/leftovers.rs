@@ -25,6 +25,9 @@ const PIECE: u64 = 1 << 20;
 /// `jmp rel32`.
 const JUMP: u8 = 0xe9;
 
+/// `int3`, which another tool may have set over the first byte of a jump of ours.
+const BREAKPOINT: u8 = 0xcc;
+
 /// Areas that carry our names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Found {
@@ -116,6 +119,11 @@ pub(crate) fn remove_leftovers(pid: u32) -> Result<Option<Removal>, Error> {
         while_stopped(pid, |_| text::write(&memory, patches.iter(), Direction::Out))?;
     removal.stops.push(stop);
     removal.foreign = written.foreign;
+    if written.foreign > 0 {
+        // Whoever owns the breakpoint puts the jump back when it goes.
+        removal.left_bytes = found.ranges().iter().map(|range| range.1).sum();
+        return Ok(Some(removal));
+    }
     let stacks = StackFacts::of(&executable);
     let unmapping = Unmapping {
         process: &process,
@@ -164,12 +172,16 @@ fn find_patches(
 fn patches_in(start: Avma, live: &[u8], file: &[u8], found: &Found, patches: &mut Vec<TextPatch>) {
     let pairs = live.windows(PATCH_LEN).zip(file.windows(PATCH_LEN));
     for (at, (live, file)) in pairs.enumerate() {
-        let (Some(live), Some(file)) = (live.first_chunk(), file.first_chunk()) else { continue };
+        let chunks = (live.first_chunk::<PATCH_LEN>(), file.first_chunk::<PATCH_LEN>());
+        let (Some(live), Some(file)) = chunks else { continue };
         let at_address = start.add(at as u64);
         // A byte 0xe9 of the program shortly before a patch, or one in its distance, can make up
         // a second jump into our code. Taken for a patch as well, it gets the file's bytes
         // too; taken instead of it, the rest of the true one would stay.
-        if live == file || !leads_into(live, at_address, found) {
+        let [first, distance @ ..] = *live;
+        let is_stopped = first == BREAKPOINT && file.first() != Some(&BREAKPOINT);
+        let jump = if is_stopped { with_jump(distance) } else { *live };
+        if live == file || !leads_into(&jump, at_address, found) {
             continue;
         }
         patches.push(TextPatch {
@@ -177,9 +189,14 @@ fn patches_in(start: Avma, live: &[u8], file: &[u8], found: &Found, patches: &mu
             start: at_address,
             end: at_address.add(PATCH_LEN as u64),
             original: *file,
-            replacement: *live,
+            // Not what is there when a breakpoint is: then the place is left alone.
+            replacement: jump,
         });
     }
+}
+
+fn with_jump([a, b, c, d]: [u8; PATCH_LEN - 1]) -> [u8; PATCH_LEN] {
+    [JUMP, a, b, c, d]
 }
 
 fn leads_into(jump: &[u8; PATCH_LEN], at: Avma, found: &Found) -> bool {
@@ -215,7 +232,6 @@ mod tests {
         let start = Avma(0x40_0000);
         let file = [0x90, 0xe9, 0x48, 0x83, 0xc4, 0x18, 0x5d, 0xc3];
         let mut live = file;
-        // From 0x400002 to 0x4012_3456 + …: any distance will do, the area is as large as it.
         live[2..7].copy_from_slice(&[JUMP, 0x11, 0x22, 0x33, 0x01]);
         let area = Avma(0x41_0000)..Avma(0x8000_0000);
         let found = Found { code: vec![area], ..Found::default() };
@@ -228,5 +244,18 @@ mod tests {
             live[at..at + PATCH_LEN].copy_from_slice(&patch.original);
         }
         assert_eq!(live, file);
+    }
+
+    #[test]
+    fn a_breakpoint_over_a_jump_is_seen_and_left_alone() {
+        let start = Avma(0x40_0000);
+        let file = [0x48, 0x83, 0xc4, 0x18, 0x5d, 0xc3, BREAKPOINT, BREAKPOINT];
+        let mut live = file;
+        live[..PATCH_LEN].copy_from_slice(&[BREAKPOINT, 0x11, 0x22, 0x33, 0x01]);
+        let found = Found { code: vec![Avma(0x41_0000)..Avma(0x8000_0000)], ..Found::default() };
+        let mut patches = Vec::new();
+        patches_in(start, &live, &file, &found, &mut patches);
+        let replacements: Vec<_> = patches.iter().map(|p| (p.start.0, p.replacement)).collect();
+        assert_eq!(replacements, [(0x40_0000, [JUMP, 0x11, 0x22, 0x33, 0x01])]);
     }
 }

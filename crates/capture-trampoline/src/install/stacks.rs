@@ -4,6 +4,10 @@
 //! the runtime preempts only where it knows the function. Such a PC stands in a signal frame,
 //! and a signal frame that is in use lies between the SP of its thread and the upper end of
 //! the stack that SP is in. Frames that were used once may lie anywhere for long.
+//!
+//! The recorders leave R13 with the address of a stub, which signal frames and
+//! `runtime.asyncPreempt` store. So a word counts only where a PC stands in a signal frame:
+//! before EFLAGS and the segment registers (struct sigcontext, arch/x86/include/uapi/asm).
 
 use super::scan::Wanted;
 use crate::memory::TargetMemory;
@@ -61,7 +65,7 @@ impl StackFacts {
     }
 }
 
-/// Whether a word in the used part of the thread's stack lies in `wanted`.
+/// Whether a signal frame in the used part of the thread's stack holds a PC that lies in `wanted`.
 pub(crate) fn holds(
     facts: Option<&StackFacts>,
     registers: &Registers,
@@ -71,6 +75,7 @@ pub(crate) fn holds(
     const PAGE: u64 = super::gap::PAGE;
     let used = used_stack(facts, registers, memory);
     let mut bytes = [0; PAGE as usize];
+    let mut words = [0; 3];
     let mut start = used.start;
     while start < used.end {
         // To the next page boundary: what lies behind the stack may not be mapped.
@@ -80,13 +85,24 @@ pub(crate) fn holds(
         if memory.read_memory(Avma(start), piece).is_err() {
             return false;
         }
-        let mut words = piece.chunks_exact(8).filter_map(|word| word.try_into().ok());
-        if words.any(|word| wanted.find(u64::from_le_bytes(word)).is_some()) {
-            return true;
+        for word in piece.chunks_exact(8).filter_map(|word| word.try_into().ok()) {
+            words = [words[1], words[2], u64::from_le_bytes(word)];
+            if is_saved_pc(words, registers.cs) && wanted.find(words[0]).is_some() {
+                return true;
+            }
         }
         start = end;
     }
     false
+}
+
+/// Whether the second and third word are the flags and segments of a signal frame. The code segment
+/// is always the thread's own; the low flags have fixed bits.
+fn is_saved_pc([_, flags, segments]: [u64; 3], cs: u64) -> bool {
+    const ALWAYS_SET: u64 = 2;
+    const ALL_FLAGS: u64 = (1 << 22) - 1;
+    let is_flags = flags & ALWAYS_SET != 0 && flags & !ALL_FLAGS == 0;
+    is_flags && segments & 0xffff == cs & 0xffff
 }
 
 fn used_stack(
@@ -98,4 +114,19 @@ fn used_stack(
     let end = facts.and_then(|facts| facts.stack_end(registers, memory));
     let end = end.unwrap_or_else(|| registers.rsp.saturating_add(UNKNOWN));
     start..end.min(start.saturating_add(MAX_STACK))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_saved_pc_is_told_from_a_saved_register() {
+        let (pc, cs) = (0x7f4f_5000, 0x33);
+        // rip, eflags, cs and ss as the kernel writes them with UC_SIGCONTEXT_SS.
+        assert!(is_saved_pc([pc, 0x246, 0x002b_0000_0000_0033], cs));
+        // r13, r14 (g), r15.
+        assert!(!is_saved_pc([pc, 0xc0_0000_6380, 0], cs));
+        assert!(!is_saved_pc([pc, 0, 0x33], cs));
+    }
 }
