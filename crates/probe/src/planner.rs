@@ -1,8 +1,8 @@
 //! From an executable and a selection to a [`Plan`].
 
 use crate::compile::{
-    AutoPlace, AutoShape, Builder, OpTable, RecoverySp, WitnessOffsets, compile_rule_param, compile_value,
-    witness_ops,
+    AutoPlace, AutoShape, Builder, OpTable, RecoverySp, WitnessOffsets, compile_rule_param,
+    compile_value, witness_ops,
 };
 use crate::plan::{Program, RefusalReason};
 use crate::selection::{Matches, Selected, Selection, select};
