@@ -15,7 +15,8 @@ mod target;
 mod text;
 
 pub(crate) use gap::{Layout, Wanted};
-pub(crate) use leftovers::{is_carrier, remove_leftovers};
+pub use leftovers::is_carrier;
+pub(crate) use leftovers::remove_leftovers;
 pub(crate) use place::Place;
 pub(crate) use stacks::StackFacts;
 pub(crate) use target::{Prepared, Target};

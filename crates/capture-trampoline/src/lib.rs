@@ -21,7 +21,7 @@ mod view;
 pub use crate::clock::why_unusable;
 pub use capture::{Options, TrampolineCapture, carrier, remove_leftovers};
 pub use error::Error;
-pub use install::{Removal, Report};
+pub use install::{Removal, Report, is_carrier};
 pub use prepare::refusals;
 #[doc(hidden)]
 pub use step::set_step_hook;

@@ -206,6 +206,18 @@ fn open_sealed(pid: u32, tid: u32, fd: u64, name: &str, len: u64) -> Result<File
     Ok(file)
 }
 
+/// Descriptors of memfds of ours that the target holds.
+pub(crate) fn open_memfds(pid: u32) -> Vec<u64> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let ours = entries.filter(|entry| {
+        let link = std::fs::read_link(entry.path()).unwrap_or_default();
+        let link = link.to_string_lossy();
+        let name = link.strip_prefix("/memfd:").unwrap_or_default();
+        name.starts_with(CODE_NAME) || name.starts_with(RINGS_NAME)
+    });
+    ours.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
 /// Fills in the code, and lets nobody write it from then on.
 fn write_code(file: &File, code: &[u8], len: u64) -> Result<(), Error> {
     let failed = |e: std::io::Error| Error::io("write the code area", e);

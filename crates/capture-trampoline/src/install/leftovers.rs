@@ -77,7 +77,7 @@ fn is_named(mapping: &Mapping, name: &str) -> bool {
 }
 
 /// Whether anything of ours is mapped in the process; `false` when that cannot be told.
-pub(crate) fn is_carrier(pid: u32) -> bool {
+pub fn is_carrier(pid: u32) -> bool {
     let maps = Process::open(pid).and_then(|process| process.maps());
     maps.is_ok_and(|maps| !Found::in_maps(&maps).is_empty())
 }

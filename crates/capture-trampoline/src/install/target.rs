@@ -1,6 +1,6 @@
 //! One process with code of ours in it.
 
-use super::area::Area;
+use super::area::{self, Area};
 use super::gap::Layout;
 use super::place::Place;
 use super::remote::{CallSites, Remote};
@@ -303,6 +303,11 @@ impl Unmapping<'_> {
         for &(start, len) in self.ranges {
             remote.require("munmap", libc::SYS_munmap, [start, len, 0, 0, 0, 0])?;
             step::at("unmapped");
+        }
+        // A tracer that was killed while it mapped has not closed them.
+        for fd in area::open_memfds(self.process.pid()) {
+            // One that cannot be closed harms nobody.
+            let _ = remote.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0])?;
         }
         remote.finish()?;
         Ok(true)

@@ -383,6 +383,7 @@ impl Running<'_> {
         for session in &mut self.sessions {
             session.detach()?;
         }
+        self.note_leftovers();
         self.progress.done("detached");
         for session in &mut self.sessions {
             session.poll_rest(&mut self.out)?;
@@ -393,6 +394,17 @@ impl Running<'_> {
         }
         self.progress.done("read what was left");
         Ok(Finished { reason })
+    }
+
+    /// Names the processes that trampolines could not be taken out of.
+    fn note_leftovers(&mut self) {
+        let pids = self.attached.iter().map(|process| process.pid());
+        for pid in pids.filter(|&pid| capture_trampoline::is_carrier(pid)) {
+            self.notes.push(format!(
+                "process {pid} keeps code of gospect, since something may still return into it: \
+                 `gospect detach -p {pid}` takes it out later"
+            ));
+        }
     }
 
     /// No new root opens; open trees may finish for a while.
