@@ -12,12 +12,16 @@ impl Sleeper {
     fn start(program: &Path) -> Self {
         let child = Command::new(program).arg("60").stdin(Stdio::null()).spawn().unwrap();
         let sleeper = Self(child);
-        // Spawned means forked: wait until it has become the program.
+        // Spawned means forked: wait until it has become the program, its arguments last.
         let file = FileIdentity::of(program).unwrap();
-        while Process::open(sleeper.0.id()).unwrap().exe_identity().unwrap() != file {
+        loop {
+            let process = Process::open(sleeper.0.id()).unwrap();
+            let is_program = process.exe_identity().unwrap() == file;
+            if is_program && !process.command_line().unwrap().is_empty() {
+                return sleeper;
+            }
             std::thread::sleep(Duration::from_millis(1));
         }
-        sleeper
     }
 
     fn end(&mut self) {
