@@ -11,12 +11,14 @@ mod of_function;
 mod prologue;
 mod refused;
 mod special;
+mod swaps;
 mod sweep;
 
 pub use analyze::analyze;
 pub use kernel::{ProbeCost, Unprobeable};
 pub use of_function::analyze_function;
 pub use refused::Refused;
+pub use swaps::{Swap, swaps, swaps_of_function};
 
 use address::Svma;
 use std::ops::Range;

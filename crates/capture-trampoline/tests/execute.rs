@@ -228,7 +228,7 @@ fn values_are_those_of_the_reference_interpreter() {
         let first_sp = after.gpr[4] - 8;
         let mut want = Vec::new();
         for (ops, state) in [(ARGS, before), (RESULTS, after)] {
-            let registers = Registers { gpr: state.gpr, sp_first: first_sp };
+            let registers = Registers { gpr: state.gpr, sp_first: first_sp, xmm: None };
             want.push(interpret(ops, &registers, g.address(), &nothing));
         }
         let mut got = Vec::new();

@@ -201,7 +201,7 @@ fn reads_are_those_of_the_reference_interpreter_whatever_can_be_read() {
                 assert_eq!(plain.gpr[number], after.gpr[number], "register {number}");
             }
             assert_eq!(plain.xmm, after.xmm);
-            let registers = Registers { gpr: before.gpr, sp_first: after.gpr[4] - 8 };
+            let registers = Registers { gpr: before.gpr, sp_first: after.gpr[4] - 8, xmm: None };
             let want = interpret(&args, &registers, g.address(), &|at: Avma, buf: &mut [u8]| {
                 memory.read(at, buf)
             });

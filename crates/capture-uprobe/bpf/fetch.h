@@ -203,6 +203,11 @@ static __always_inline int fetch_op(struct scratch *s, const struct op *op)
 		if (!s->acc && !s->failure)
 			s->failure = FIELD_NIL;
 		break;
+	case OP_FLOAT_REG:
+		/* The kernel does not show them to a program. */
+		if (!s->failure)
+			s->failure = FIELD_UNREAD;
+		break;
 	default:
 		return STOP;
 	}

@@ -15,6 +15,9 @@ const volatile struct config config SEC(".rodata.config");
 #include "fetch.h"
 #include "seen.h"
 
+/* The zero flag. */
+#define X86_EFLAGS_ZF (1 << 6)
+
 /* Of `active` and of the values in `targets`. */
 enum {
 	/* Every site is in place; what hit before belongs to no capture. */
@@ -335,6 +338,8 @@ int hit_fetch(struct pt_regs *regs)
 	__u32 used;
 
 	KEEP_TASK_STACK();
+	if (cookie & COOKIE_IF_ZERO && !(regs->flags & X86_EFLAGS_ZF))
+		return 0;
 	if (!cpu || !is_wanted(cpu, ids, regs->ip, id))
 		return 0;
 	site = bpf_map_lookup_elem(&sites, &id);

@@ -51,6 +51,8 @@ struct header {
 #define COOKIE_SITE 0xffffff
 #define COOKIE_CALLER (1u << 24)
 #define COOKIE_G_TLS (1u << 25)
+/* A hit counts only with the zero flag set; sites with a fetch program only. */
+#define COOKIE_IF_ZERO (1u << 26)
 
 struct site_config {
 	__u8 kind;
@@ -74,6 +76,7 @@ enum op_code {
 	OP_EMIT_BYTES = 10,
 	OP_EMIT_STRING = 11,
 	OP_NIL_CHECK = 12,
+	OP_FLOAT_REG = 13,
 };
 
 struct op {
@@ -89,6 +92,7 @@ enum field_status {
 	FIELD_FAULT = 1,
 	FIELD_NIL = 2,
 	FIELD_NO_ROOM = 3,
+	FIELD_UNREAD = 4,
 };
 
 struct field {

@@ -46,12 +46,16 @@ pub(crate) const MAX_SITES: usize = 1 << 24;
 fn cookie(id: u32, site: &Site, callers: bool) -> u64 {
     const CALLER: u32 = 1 << 24;
     const G_TLS: u32 = 1 << 25;
+    const IF_ZERO: u32 = 1 << 26;
     let mut low = id;
     if callers && site.kind == SiteKind::Entry {
         low |= CALLER;
     }
     if site.g_source == GSource::Tls {
         low |= G_TLS;
+    }
+    if site.guard.is_some() {
+        low |= IF_ZERO;
     }
     u64::from(site.sp_delta.cast_unsigned()) << 32 | u64::from(low)
 }
@@ -138,8 +142,7 @@ fn attach_set(
     links: &mut Vec<Link>,
     refused: &mut Vec<(u32, String)>,
 ) -> Result<(), Error> {
-    let (plain, fetching): (Vec<u32>, Vec<u32>) =
-        ids.iter().partition(|&&id| program_len(plan, id) == 0);
+    let (plain, fetching): (Vec<u32>, Vec<u32>) = ids.iter().partition(|&&id| !fetches(plan, id));
     let size = if target.multi { ids.len().max(1) } else { 1 };
     let mut waiting: Vec<&[u32]> = plain.chunks(size).chain(fetching.chunks(size)).collect();
     while let Some(part) = waiting.pop() {
@@ -163,15 +166,22 @@ fn attach_set(
     Ok(())
 }
 
-fn program_len(plan: &Plan, id: u32) -> u16 {
-    plan.sites.get(id as usize).map_or(0, |site| site.program.len)
+fn fetches(plan: &Plan, id: u32) -> bool {
+    plan.sites.get(id as usize).is_some_and(needs_fetching)
+}
+
+/// Whether the program for sites that read nothing will not do.
+pub(crate) fn needs_fetching(site: &Site) -> bool {
+    site.program.len > 0 || site.guard.is_some()
 }
 
 /// Attaches `ids`, which all have a fetch program or all have none.
 fn attach(target: &Target<'_>, plan: &Plan, ids: &[u32]) -> libbpf_rs::Result<Link> {
     let sites = || ids.iter().filter_map(|&id| Some((id, plan.sites.get(id as usize)?)));
-    let offset = |site: &Site| usize::try_from(site.file_offset.0).unwrap_or(usize::MAX);
-    let fetching = ids.first().is_some_and(|&id| program_len(plan, id) > 0);
+    // What the site's instruction decides is known behind it.
+    let place = |site: &Site| site.guard.map_or(site.file_offset, |guard| guard.after_offset);
+    let offset = |site: &Site| usize::try_from(place(site).0).unwrap_or(usize::MAX);
+    let fetching = ids.first().is_some_and(|&id| fetches(plan, id));
     let program = if fetching { target.fetching } else { target.plain };
     if target.multi {
         let opts = UprobeMultiOpts {

@@ -121,6 +121,7 @@ fn site(address: u64) -> Result<Site, Error> {
         sp_delta: 0,
         g_source: GSource::R14,
         program: Program::default(),
+        guard: None,
     })
 }
 

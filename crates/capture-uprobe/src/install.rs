@@ -69,7 +69,7 @@ impl UprobeCapture {
         check_size(request.plan.sites.len())?;
         let multi = kernel >= KernelVersion::UPROBE_MULTI && !options.perf_link;
         let notes = if multi { Vec::new() } else { vec![perf_note(request.plan.sites.len())?] };
-        let fetching = request.plan.sites.iter().any(|site| site.program.len > 0);
+        let fetching = request.plan.sites.iter().any(attach::needs_fetching);
         // On a perf event the kernel may leave out a hit of one program during another's.
         let changes = multi && !options.read_g_always && !request.plan.g_changes.is_empty();
         let object = object::load(request, options, Needs { multi, fetching, changes })?;

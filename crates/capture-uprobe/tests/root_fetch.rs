@@ -123,7 +123,8 @@ fn compare(options: Options, seed: u64, programs: usize) -> [usize; 4] {
     let read = |address: Avma, buf: &mut [u8]| {
         own.read_exact_at(buf, address.0).map_err(|_| MemoryError(address))
     };
-    let state = Registers { gpr: registers, sp_first: registers[4].wrapping_add(support::PUSHED) };
+    let sp_first = registers[4].wrapping_add(support::PUSHED);
+    let state = Registers { gpr: registers, sp_first, xmm: None };
     let mut statuses = [0; 4];
     for (bytes, ops) in records.iter().zip(&programs) {
         let record = Record::parse(bytes).unwrap();

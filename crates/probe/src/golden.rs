@@ -1,10 +1,10 @@
 //! A plan as text: for `--dry-run` and for tests that compare whole plans.
 
-use crate::plan::{Plan, PlannedFunction, Program, Site};
+use crate::plan::{Guard, Plan, PlannedFunction, Program, Site};
 use crate::value::{ValueKind, ValueSpec};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use wire::{GSource, Op, OpCode, SiteKind};
+use wire::{DEREF_MAPPED, GSource, Op, OpCode, SiteKind};
 
 /// Shows a plan: the image, each function with its sites, programs and values, what is
 /// refused. Stable: equal plans give equal text. A program is written where it is first
@@ -129,6 +129,10 @@ fn write_site(f: &mut fmt::Formatter<'_>, id: usize, site: &Site) -> fmt::Result
     if site.program.len > 0 {
         write!(f, " program #{}", site.program.start)?;
     }
+    if let Some(guard) = site.guard {
+        let Guard { after, after_offset } = guard;
+        write!(f, " if zero at 0x{after:x} file 0x{after_offset:x}")?;
+    }
     writeln!(f)
 }
 
@@ -167,6 +171,7 @@ impl fmt::Display for OpText {
             OpCode::StackSlot => write!(f, "stack {imm:+}"),
             OpCode::CurrentG => f.write_str("g"),
             OpCode::Add => write!(f, "add {imm:+}"),
+            OpCode::Deref if a == DEREF_MAPPED => f.write_str("deref mapped"),
             OpCode::Deref => f.write_str("deref"),
             OpCode::SetAux => f.write_str("set aux"),
             OpCode::GetAux => f.write_str("get aux"),
@@ -175,6 +180,7 @@ impl fmt::Display for OpText {
             OpCode::EmitBytes => write!(f, "emit bytes {imm}"),
             OpCode::EmitString => write!(f, "emit string {imm}"),
             OpCode::NilCheck => f.write_str("nil check"),
+            OpCode::FloatReg => write!(f, "x{}", a & 15),
         }
     }
 }
@@ -198,6 +204,7 @@ mod tests {
             sp_delta: if kind == SiteKind::Return { 0 } else { 8 },
             g_source: if function == 0 { GSource::R14 } else { GSource::Tls },
             program,
+            guard: None,
         }
     }
 

@@ -11,6 +11,8 @@ pub struct Registers {
     pub gpr: [u64; 16],
     /// SP as at the function's first instruction (avma): SP at the site + the site's `sp_delta`.
     pub sp_first: u64,
+    /// Low halves of the vector registers X0 to X15, where they are seen.
+    pub xmm: Option<[u64; 16]>,
 }
 
 /// Runs `ops` and gives the payload: the fields it emitted, at most
@@ -53,6 +55,10 @@ impl Machine<'_> {
         let field = &mut self.field;
         match op.code {
             OpCode::Reg => field.acc = self.registers.gpr[usize::from(op.a & 15)],
+            OpCode::FloatReg => match self.registers.xmm {
+                Some(xmm) => field.acc = xmm[usize::from(op.a & 15)],
+                None => _ = field.failure.get_or_insert(FieldStatus::Unread),
+            },
             OpCode::StackSlot => field.acc = self.registers.sp_first.wrapping_add_signed(op.imm),
             OpCode::CurrentG => field.acc = self.g,
             OpCode::Add => field.acc = field.acc.wrapping_add_signed(op.imm),

@@ -12,6 +12,7 @@ pub mod plan;
 pub mod planner;
 pub mod rule;
 pub mod selection;
+pub mod states;
 pub mod type_path;
 pub mod value;
 
@@ -19,5 +20,6 @@ pub mod value;
 mod test_image;
 
 pub use plan::{
-    ImageId, Plan, PlannedFunction, Program, Refusal, RefusalReason, RuntimeLayout, Site, Witness,
+    Guard, ImageId, Plan, PlannedFunction, Program, Refusal, RefusalReason, RuntimeLayout, Site,
+    Witness,
 };

@@ -86,6 +86,20 @@ pub struct Program {
     pub len: u16,
 }
 
+/// A condition on the record of a site that only the site's instruction decides: it must leave
+/// the zero flag set, as a compare-and-swap does that has swapped. Hits for which it does not hold
+/// are no records and not lost either.
+///
+/// Values are read with the registers and memory as they are before the instruction, by a backend
+/// that can wait for what comes of it; else behind it, at `after`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Guard {
+    /// The instruction behind the site's, which no jump leads to but past the site.
+    pub after: Svma,
+    /// Its place in the file.
+    pub after_offset: FileOffset,
+}
+
 /// One place to watch. Its index in [`Plan::sites`] is its id: cookie and `Record::site`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Site {
@@ -103,6 +117,9 @@ pub struct Site {
     pub g_source: GSource,
     /// What to read.
     pub program: Program,
+    /// On what the record hangs; sites of [`SiteKind::At`] only.
+    #[serde(default)]
+    pub guard: Option<Guard>,
 }
 
 impl Site {
@@ -161,6 +178,12 @@ impl Plan {
         let (numbers, sites) =
             numbered.filter(|(_, site)| wanted(site.function)).map(|(i, site)| (i, *site)).unzip();
         (Self { sites, ..self.clone() }, numbers)
+    }
+
+    /// Puts a site behind the others of its function, so that sites stay grouped.
+    pub(crate) fn insert_site(&mut self, site: Site) {
+        let last = self.sites.iter().rposition(|other| other.function == site.function);
+        self.sites.insert(last.map_or(self.sites.len(), |last| last + 1), site);
     }
 
     /// The function a site belongs to; `None` for ids no plan of ours gave out.

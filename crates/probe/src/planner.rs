@@ -378,7 +378,9 @@ impl<'a> Planner<'a> {
             self.question.executable.image().file_offset(site.address).unwrap_or_default();
         let address = site.address;
         let sp_delta = site.sp_delta;
-        let site_plan = Site { function, kind, address, file_offset, sp_delta, g_source, program };
+        let guard = None;
+        let site_plan =
+            Site { function, kind, address, file_offset, sp_delta, g_source, program, guard };
         self.plan.sites.push(site_plan);
         self.costs.push(site.uprobe.unwrap_or(ProbeCost::SingleStepped));
     }

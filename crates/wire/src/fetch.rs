@@ -52,7 +52,9 @@ pub enum OpCode {
     CurrentG = 3,
     /// acc = acc + imm (imm is signed, wraps).
     Add = 4,
-    /// acc = the 8-byte word at acc; faults the field when it cannot be read.
+    /// acc = the 8-byte word at acc; faults the field when it cannot be read. With `a` =
+    /// [`DEREF_MAPPED`] who made the program knows that the word is there as long as the
+    /// process is: a backend that reads no other memory at the site reads this.
     Deref = 5,
     /// aux = acc.
     SetAux = 6,
@@ -71,7 +73,14 @@ pub enum OpCode {
     EmitString = 11,
     /// Sets the field's status to [`FieldStatus::Nil`] when acc is 0 and the status is `Ok`.
     NilCheck = 12,
+    /// acc = the low 8 bytes of vector register `a` (X0-X15); only the low 4 bits of `a`
+    /// count. Where a backend cannot see these the field becomes [`FieldStatus::Unread`].
+    FloatReg = 13,
 }
+
+/// `a` of an [`OpCode::Deref`] whose address lies in a g or an m of the Go runtime, memory that is
+/// never unmapped (`runtime/mheap.go`, Go 1.19 to 1.27: unused spans keep their addresses).
+pub const DEREF_MAPPED: u8 = 1;
 
 /// One op, 16 bytes: `code u8, a u8, zero u16, zero u32, imm i64`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -115,7 +124,8 @@ pub enum FieldStatus {
     Nil = 2,
     /// The record was full.
     NoRoom = 3,
-    /// The backend reads no memory at this site: a fault there could not be handled.
+    /// The backend reads no memory at this site, since a fault there could not be handled, or
+    /// does not see the register.
     Unread = 4,
 }
 

@@ -13,7 +13,8 @@ mod record;
 mod site;
 
 pub use fetch::{
-    FIELD_HEADER, Field, FieldStatus, Fields, MAX_FIELD_DATA, MAX_PROGRAM_OPS, Op, OpCode,
+    DEREF_MAPPED, FIELD_HEADER, Field, FieldStatus, Fields, MAX_FIELD_DATA, MAX_PROGRAM_OPS, Op,
+    OpCode,
 };
 pub use record::{HEADER_SIZE, MAX_PAYLOAD, Record, RecordError, RecordFlags, RecordKind};
 pub use site::{GSource, SiteConfig, SiteKind};

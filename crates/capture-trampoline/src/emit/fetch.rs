@@ -10,7 +10,7 @@
 //! sets RIP, and every register still is what it was before the read.
 
 use super::program::{Emit, Field};
-use super::recorder::{GENERAL, Recorder};
+use super::recorder::{GENERAL, Recorder, VECTOR};
 use crate::layout::UNIT;
 use iced_x86::IcedError;
 use iced_x86::code_asm::registers::*;
@@ -138,6 +138,7 @@ impl Recorder<'_> {
                 self.asm.test(rax, rax)?;
                 self.asm.je(exits.nil)
             }
+            OpCode::FloatReg => self.asm.movq(rax, VECTOR[usize::from(op.a & 15)]),
             OpCode::Reset | OpCode::EmitAcc | OpCode::EmitBytes | OpCode::EmitString => Ok(()),
         }
     }

@@ -336,3 +336,9 @@ impl Recorder<'_> {
 /// In hardware order.
 pub(super) const GENERAL: [iced_x86::code_asm::AsmRegister64; 16] =
     [rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8, r9, r10, r11, r12, r13, r14, r15];
+
+/// The vector registers.
+pub(super) const VECTOR: [iced_x86::code_asm::AsmRegisterXmm; 16] = [
+    xmm0, xmm1, xmm2, xmm3, xmm4, xmm5, xmm6, xmm7, xmm8, xmm9, xmm10, xmm11, xmm12, xmm13, xmm14,
+    xmm15,
+];

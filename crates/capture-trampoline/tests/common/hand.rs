@@ -272,6 +272,7 @@ impl Hand {
                     sp_delta: 0,
                     g_source: GSource::R14,
                     program,
+                    guard: None,
                 });
             };
             add(SiteKind::Entry, code.analysis.entry.expect(name).address, at_entry);

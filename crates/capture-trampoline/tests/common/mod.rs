@@ -42,6 +42,7 @@ pub fn plan_all(executable: &Executable) -> Plan {
             sp_delta,
             g_source: GSource::R14,
             program: Program::default(),
+            guard: None,
         };
         let Ok(entry) = analysis.entry else { continue };
         plan.sites.push(site(SiteKind::Entry, entry.address, entry.sp_delta));

@@ -173,6 +173,7 @@ pub fn plan(addresses: &[u64], programs: &[Vec<Op>]) -> Plan {
             sp_delta: PUSHED as i32,
             g_source: GSource::R14,
             program,
+            guard: None,
         });
     }
     plan

@@ -354,8 +354,11 @@ fn any_image() -> impl Strategy<Value = Image> {
 }
 
 fn any_registers() -> impl Strategy<Value = Registers> {
-    (prop::array::uniform16(any_word()), 0..SIZE as u64)
-        .prop_map(|(gpr, offset)| Registers { gpr, sp_first: BASE + offset })
+    (prop::array::uniform16(any_word()), 0..SIZE as u64).prop_map(|(gpr, offset)| Registers {
+        gpr,
+        sp_first: BASE + offset,
+        xmm: None,
+    })
 }
 
 /// Comparable although NaN differs from itself.

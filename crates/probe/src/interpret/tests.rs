@@ -21,7 +21,7 @@ fn registers() -> Registers {
         *register = 0x1122_3344_5566_7700 + number as u64;
     }
     gpr[1] = BASE;
-    Registers { gpr, sp_first: BASE + 0x18 }
+    Registers { gpr, sp_first: BASE + 0x18, ..Registers::default() }
 }
 
 fn op(code: OpCode, a: u8, imm: i64) -> Op {
@@ -229,7 +229,7 @@ proptest! {
         g in any::<u64>(),
     ) {
         let memory = Image { base: 64, bytes };
-        let payload = interpret(&ops, &Registers { gpr, sp_first }, g, &memory);
+        let payload = interpret(&ops, &Registers { gpr, sp_first, xmm: None }, g, &memory);
         prop_assert!(payload.len() <= MAX_PAYLOAD);
         let fields: Vec<_> = Fields::new(&payload).collect();
         let parsed: usize =

@@ -129,6 +129,7 @@ impl Story {
                 sp_delta: 0,
                 g_source: GSource::R14,
                 program: Program::default(),
+                guard: None,
             });
         }
     }
