@@ -105,8 +105,13 @@ impl Pipeline {
             }
         };
         // A recording names what open calls mention too.
-        let enters = filter.is_some() || options.keep_names || !matches!(show, Show::Json(_));
-        let timeline = Timeline::new(Arc::clone(&plan), Options { enters, ..Options::default() });
+        let needed = filter.is_some() || options.keep_names;
+        let details = Options {
+            enters: needed || matches!(show, Show::Text(_)),
+            values: needed || !matches!(show, Show::Stat(_)),
+            ..Options::default()
+        };
+        let timeline = Timeline::new(Arc::clone(&plan), details);
         Self {
             plan,
             timeline,
@@ -131,7 +136,7 @@ impl Pipeline {
     ) -> io::Result<()> {
         self.tick(record.ts_ns, symbols, out)?;
         self.timeline.push(record, &mut self.events);
-        self.pass_on(symbols, out)
+        if self.events.is_empty() { Ok(()) } else { self.pass_on(symbols, out) }
     }
 
     /// Tells that `now_ns` (the capture's clock) is reached: held lines may go out.
@@ -211,6 +216,11 @@ impl Pipeline {
     fn pass_on(&mut self, symbols: &dyn Symbolizer, out: &mut dyn Write) -> io::Result<()> {
         if let Some(names) = &mut self.names {
             self.events.iter().for_each(|event| names.observe(event, symbols));
+        }
+        if let (None, Show::Stat(stats)) = (&self.filter, &mut self.show) {
+            self.events.iter().for_each(|event| stats.push(event));
+            self.events.clear();
+            return Ok(());
         }
         match &mut self.filter {
             Some(filter) => {

@@ -73,6 +73,8 @@ pub struct Call {
     pub start_ns: u64,
     /// Exit time; equals `start_ns` while running.
     pub end_ns: u64,
+    /// Time spent in traced calls that it made, as far as they have ended and not as `Lost`.
+    pub below_ns: u64,
     /// How it ended; `Open` while running.
     pub end: End,
     /// Whether `end_ns` was measured at this call's own exit. False: inferred, or records

@@ -14,6 +14,7 @@ mod hash;
 mod ledger;
 mod loss;
 mod pairing;
+mod sites;
 mod stack;
 mod stat;
 mod table;

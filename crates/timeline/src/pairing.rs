@@ -4,11 +4,12 @@ use crate::counters::Counters;
 use crate::event::{Call, End, Event, Panic};
 use crate::ledger::{Exit, Ledger, footprint};
 use crate::loss::Losses;
+use crate::sites::{self, SiteFacts};
 use crate::stack::{Frame, Pending, inferred_system_end};
-use crate::table::{Key, Table};
+use crate::table::{Key, Place, Table};
 use crate::witness;
-use probe::value::decode;
-use probe::{Plan, PlannedFunction, Witness};
+use probe::value::{Value, decode};
+use probe::{Plan, Witness};
 use std::sync::Arc;
 use wire::{Fields, Record, RecordFlags, RecordKind, SiteKind};
 
@@ -38,14 +39,16 @@ impl Default for Limits {
 pub struct Options {
     /// Bounds of memory.
     pub limits: Limits,
-    /// Whether [`Event::Enter`] is produced. Default true; text, filters and statistics
-    /// need it, JSON alone does not.
+    /// Whether [`Event::Enter`] is produced. Default true; text and filters need it, JSON and
+    /// statistics alone do not.
     pub enters: bool,
+    /// Whether calls hold the values that were captured. Default true; statistics need none.
+    pub values: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { limits: Limits::default(), enters: true }
+        Self { limits: Limits::default(), enters: true, values: true }
     }
 }
 
@@ -53,6 +56,7 @@ impl Default for Options {
 #[derive(Debug)]
 pub struct Timeline {
     plan: Arc<Plan>,
+    sites: Vec<Option<SiteFacts>>,
     options: Options,
     table: Table,
     losses: Losses,
@@ -64,8 +68,7 @@ pub struct Timeline {
 /// One hit with what the plan says about its site.
 struct Hit<'a> {
     record: &'a Record<'a>,
-    index: u32,
-    function: &'a PlannedFunction,
+    site: SiteFacts,
     key: Key,
 }
 
@@ -73,6 +76,7 @@ impl Timeline {
     /// A timeline for records of `plan`.
     pub fn new(plan: Arc<Plan>, options: Options) -> Self {
         Self {
+            sites: sites::of(&plan),
             plan,
             options,
             table: Table::default(),
@@ -136,42 +140,48 @@ impl Timeline {
         for (_, mut stack) in self.table.remove_process(pid) {
             let end = if stack.fatal && end == End::Open { End::Panic } else { end };
             while let Some(frame) = stack.frames.pop() {
-                self.ledger.infer(frame, end, ts_ns, out);
+                self.ledger.infer(frame, end, ts_ns, &mut stack.frames, out);
             }
         }
     }
 
     fn hit(&mut self, record: &Record<'_>, out: &mut Vec<Event>) {
-        let plan = Arc::clone(&self.plan);
-        let Some((site, function)) = plan.function_of(record.site) else {
+        let Some(site) = self.sites.get(record.site as usize).copied().flatten() else {
             self.ledger.counters.invalid += 1;
             return;
         };
-        let witness = function.witness.filter(|_| site.kind == SiteKind::Entry);
-        let exit = matches!(site.kind, SiteKind::Return | SiteKind::TailJump);
-        if witness.is_some() {
+        if site.witness.is_some() {
             self.ledger.counters.witnesses += 1;
         }
         match self.key(record) {
-            Some(key) => {
-                let hit = Hit { record, index: site.function, function, key };
-                self.leave_system_stacks(&hit, out);
-                self.close_from(&hit, u64::from(exit), out);
-                match site.kind {
-                    SiteKind::Entry if function.traced => self.enter(&hit, out),
-                    SiteKind::Return => self.exit(&hit, End::Return, out),
-                    SiteKind::TailJump => self.exit(&hit, End::Tail, out),
-                    _ if witness.is_some() => {}
-                    _ => self.ledger.counters.invalid += 1,
-                }
-                self.table.remove_if_idle(record.pid, key);
-            }
+            Some(key) => self.hit_on(&Hit { record, site, key }, out),
             // Recovery and death name their goroutine in a field.
-            None if witness.is_some() => {}
+            None if site.witness.is_some() => {}
             None => return,
         }
-        if let Some(witness) = witness {
+        if let Some(witness) = site.witness {
             self.witness(witness, record, out);
+        }
+    }
+
+    /// A hit whose stack is known.
+    fn hit_on(&mut self, hit: &Hit<'_>, out: &mut Vec<Event>) {
+        let SiteFacts { kind, traced, witness, .. } = hit.site;
+        let place = self.table.find(hit.record.pid, hit.key);
+        if let Some(place) = place {
+            let exit = matches!(kind, SiteKind::Return | SiteKind::TailJump);
+            self.leave_system_stacks(hit, place, out);
+            self.close_from(hit, place, u64::from(exit), out);
+        }
+        match kind {
+            SiteKind::Entry if traced => self.enter(hit, place, out),
+            SiteKind::Return => self.exit(hit, place, End::Return, out),
+            SiteKind::TailJump => self.exit(hit, place, End::Tail, out),
+            _ if witness.is_some() => {}
+            _ => self.ledger.counters.invalid += 1,
+        }
+        if let Some(place) = place {
+            self.table.remove_if_idle(place);
         }
     }
 
@@ -192,51 +202,77 @@ impl Timeline {
 
     /// A goroutine that runs on its own stack has left the system stacks it was on: by a
     /// return (seen) or by a switch.
-    fn leave_system_stacks(&mut self, hit: &Hit<'_>, out: &mut Vec<Event>) {
+    fn leave_system_stacks(&mut self, hit: &Hit<'_>, place: Place, out: &mut Vec<Event>) {
         let Key::Own(goid) = hit.key else { return };
         let record = hit.record;
-        let over = self.table.get_mut(record.pid, hit.key).map(|stack| &mut stack.over);
-        for system in over.map(std::mem::take).unwrap_or_default() {
-            let key = Key::System(system);
-            let Some(stack) = self.table.get_mut(record.pid, key) else { continue };
-            let gone: Vec<Frame> = stack.frames.extract_if(.., |f| f.call.goid == goid).collect();
-            for frame in gone.into_iter().rev() {
+        let over = match self.table.at(place) {
+            Some(stack) if !stack.over.is_empty() => std::mem::take(&mut stack.over),
+            _ => return,
+        };
+        for system in over {
+            let Some(system) = self.table.find(record.pid, Key::System(system)) else { continue };
+            let Some(stack) = self.table.at(system) else { continue };
+            let mut gone: Vec<Frame> =
+                stack.frames.extract_if(.., |f| f.call.goid == goid).collect();
+            while let Some(frame) = gone.pop() {
                 let end = inferred_system_end(&frame, self.ledger.counters.gaps);
-                self.ledger.infer(frame, end, record.ts_ns, out);
+                let below = self.ledger.infer(frame, end, record.ts_ns, &mut gone, out);
+                if let (Some(below), Some(own)) = (below, self.table.at(place)) {
+                    below.add_to(&mut own.frames);
+                }
             }
-            self.table.remove_if_idle(record.pid, key);
+            self.table.remove_if_idle(system);
         }
     }
 
     /// Closes every open call at the hit's depth + `beyond` or deeper: its frame is gone.
-    fn close_from(&mut self, hit: &Hit<'_>, beyond: u64, out: &mut Vec<Event>) {
+    fn close_from(&mut self, hit: &Hit<'_>, place: Place, beyond: u64, out: &mut Vec<Event>) {
         let record = hit.record;
-        let Some(stack) = self.table.get_mut(record.pid, hit.key) else { return };
         let floor = record.depth + beyond;
         let gaps = self.ledger.counters.gaps;
-        while let Some(frame) = stack.frames.pop_if(|frame| frame.depth >= floor) {
+        while let Some(stack) = self.table.at(place) {
+            let Some(frame) = stack.frames.pop_if(|frame| frame.depth >= floor) else {
+                stack.forget_from(record.depth);
+                return;
+            };
             let end = match hit.key {
                 Key::Own(_) => stack.inferred_end(&frame, gaps),
                 Key::System(_) => inferred_system_end(&frame, gaps),
             };
-            self.ledger.infer(frame, end, record.ts_ns, out);
+            self.end(place, frame, end, record, None, out);
         }
-        stack.forget_from(record.depth);
     }
 
-    fn enter(&mut self, hit: &Hit<'_>, out: &mut Vec<Event>) {
+    /// Ends a call of the stack at `place`. The time of one on a system stack may be the time of
+    /// one on the goroutine's own stack too.
+    fn end(
+        &mut self,
+        place: Place,
+        frame: Frame,
+        end: End,
+        record: &Record<'_>,
+        exit: Option<Exit>,
+        out: &mut Vec<Event>,
+    ) {
+        let own = Key::Own(frame.call.goid);
+        let above = self.table.at(place).map_or(&mut [][..], |stack| &mut stack.frames);
+        let below = self.ledger.end(frame, end, record.ts_ns, exit, above, out);
+        if let Some(below) = below
+            && let Some(own) = self.table.get_mut(record.pid, own)
+        {
+            below.add_to(&mut own.frames);
+        }
+    }
+
+    fn enter(&mut self, hit: &Hit<'_>, place: Option<Place>, out: &mut Vec<Event>) {
         self.ledger.counters.entries += 1;
         let record = hit.record;
-        if self.draining && self.above(hit).1.is_none() {
+        if self.draining && self.above(hit, place).1.is_none() {
             self.ledger.counters.drained += 1;
             return;
         }
-        self.make_room(hit, out);
-        let (depth, parent) = self.above(hit);
-        let mut fields = Fields::new(record.payload);
-        for _ in 0..hit.function.witness.map_or(0, witness::field_count) {
-            fields.next();
-        }
+        let place = self.make_room(hit, place, out);
+        let (depth, parent) = self.above(hit, place);
         self.last_id += 1;
         let call = Call {
             id: self.last_id,
@@ -245,12 +281,13 @@ impl Timeline {
             pid: record.pid,
             tid: record.tid,
             goid: record.goid,
-            function: hit.index,
+            function: hit.site.function,
             start_ns: record.ts_ns,
             end_ns: record.ts_ns,
+            below_ns: 0,
             end: End::Open,
             end_exact: false,
-            args: decode(&hit.function.args, &mut fields),
+            args: self.values(hit, true),
             results: Vec::new(),
             caller: if record.flags.has(RecordFlags::NO_CALLER) { 0 } else { record.caller },
             exit_site: None,
@@ -266,71 +303,106 @@ impl Timeline {
         {
             own.went_over(system);
         }
-        self.table.get_or_make(record.pid, hit.key).frames.push(frame);
+        let place = place.unwrap_or_else(|| self.table.make(record.pid, hit.key));
+        if let Some(stack) = self.table.at(place) {
+            stack.frames.push(frame);
+        }
+    }
+
+    /// What a hit's record says of arguments or results.
+    fn values(&self, hit: &Hit<'_>, at_entry: bool) -> Vec<Value> {
+        let function = self.plan.functions.get(hit.site.function as usize);
+        let Some(function) = function.filter(|_| self.options.values) else { return Vec::new() };
+        let mut fields = Fields::new(hit.record.payload);
+        if !at_entry {
+            return decode(&function.results, &mut fields);
+        }
+        for _ in 0..function.witness.map_or(0, witness::field_count) {
+            fields.next();
+        }
+        decode(&function.args, &mut fields)
     }
 
     /// How many traced calls are open above a hit on its goroutine, and the innermost one.
     /// A system stack serves many goroutines: only the hit's own count.
-    fn above(&self, hit: &Hit<'_>) -> (u32, Option<u64>) {
+    fn above(&mut self, hit: &Hit<'_>, place: Option<Place>) -> (u32, Option<u64>) {
         let record = hit.record;
-        let of = |key| self.table.get(record.pid, key).map_or(&[][..], |stack| &stack.frames);
-        let own = of(Key::Own(record.goid));
-        let Key::System(_) = hit.key else {
-            return (depth_of(own.len()), own.last().map(|frame| frame.call.id));
+        let own = match hit.key {
+            Key::Own(_) => place,
+            Key::System(_) => self.table.find(record.pid, Key::Own(record.goid)),
         };
-        let system = of(hit.key).iter().filter(|frame| frame.call.goid == record.goid);
-        let (count, last) = system.fold((own.len(), own.last()), |(n, _), f| (n + 1, Some(f)));
-        (depth_of(count), last.map(|frame| frame.call.id))
+        let own = own.and_then(|own| self.table.at(own));
+        let own = own.map_or((0, None), |stack| (stack.frames.len(), stack.frames.last()));
+        let own = (own.0, own.1.map(|frame| frame.call.id));
+        let mut above = own;
+        if let (Key::System(_), Some(place)) = (hit.key, place)
+            && let Some(stack) = self.table.at(place)
+        {
+            let frames = stack.frames.iter().filter(|frame| frame.call.goid == record.goid);
+            above = frames.fold(own, |(count, _), frame| (count + 1, Some(frame.call.id)));
+        }
+        (depth_of(above.0), above.1)
     }
 
-    /// Closes what the limits leave no room for.
-    fn make_room(&mut self, hit: &Hit<'_>, out: &mut Vec<Event>) {
+    /// Closes what the limits leave no room for. Gives where the hit's stack is now.
+    fn make_room(
+        &mut self,
+        hit: &Hit<'_>,
+        place: Option<Place>,
+        out: &mut Vec<Event>,
+    ) -> Option<Place> {
         let limits = self.options.limits;
-        let ts_ns = hit.record.ts_ns;
-        if let Some(stack) = self.table.get_mut(hit.record.pid, hit.key)
+        let record = hit.record;
+        let stack = place.and_then(|place| self.table.at(place));
+        let is_new = stack.is_none();
+        if let Some(stack) = stack
             && stack.frames.len() >= limits.frames.max(2)
         {
             let outer = stack.frames.len() / 2;
             let evicted: Vec<Frame> = stack.frames.drain(..outer).collect();
-            self.evict(evicted, ts_ns, out);
+            self.evict(evicted, record.ts_ns, out);
         }
-        self.make_room_for_stack(hit.record.pid, hit.key, ts_ns, out);
+        if is_new {
+            self.make_room_for_stack(record.pid, hit.key, record.ts_ns, out);
+        }
+        if self.ledger.bytes < limits.bytes {
+            return place;
+        }
         while self.ledger.bytes >= limits.bytes {
             let Some(stack) = self.table.remove_oldest() else { break };
-            self.evict(stack.frames, ts_ns, out);
+            self.evict(stack.frames, record.ts_ns, out);
         }
+        self.table.find(record.pid, hit.key)
     }
 
     fn evict(&mut self, frames: Vec<Frame>, ts_ns: u64, out: &mut Vec<Event>) {
         self.ledger.counters.evicted += frames.len() as u64;
         for frame in frames.into_iter().rev() {
-            self.ledger.infer(frame, End::Lost, ts_ns, out);
+            self.ledger.infer(frame, End::Lost, ts_ns, &mut [], out);
         }
     }
 
-    fn exit(&mut self, hit: &Hit<'_>, end: End, out: &mut Vec<Event>) {
+    fn exit(&mut self, hit: &Hit<'_>, place: Option<Place>, end: End, out: &mut Vec<Event>) {
         self.ledger.counters.exits += 1;
         let record = hit.record;
-        let frame = self
-            .table
-            .get_mut(record.pid, hit.key)
+        let frame = place
+            .and_then(|place| self.table.at(place))
             .and_then(|stack| stack.frames.pop_if(|frame| frame.depth == record.depth));
-        match frame {
-            Some(frame) if frame.call.function == hit.index => {
+        if let (Some(frame), Some(place)) = (frame, place) {
+            if frame.call.function == hit.site.function {
                 let results = match end {
-                    End::Return => decode(&hit.function.results, &mut Fields::new(record.payload)),
+                    End::Return => self.values(hit, false),
                     _ => Vec::new(),
                 };
                 // With records missing, this may be the exit of a later call from the same
                 // place, both its entry and the first one's exit being lost.
                 let certain = frame.gaps == self.ledger.counters.gaps;
                 let exit = Exit { site: record.site, results, certain };
-                self.ledger.exit(frame, end, record.ts_ns, exit, out);
+                self.end(place, frame, end, record, Some(exit), out);
                 return;
             }
             // Another function leaves from the same place: this one was left unseen.
-            Some(frame) => self.ledger.infer(frame, End::Lost, record.ts_ns, out),
-            None => {}
+            self.end(place, frame, End::Lost, record, None, out);
         }
         if self.draining {
             self.ledger.counters.drained_exits += 1;
@@ -347,8 +419,10 @@ impl Timeline {
                 let value = witness::panic_value(record, &mut fields);
                 let key = Key::Own(record.goid);
                 self.make_room_for_stack(record.pid, key, record.ts_ns, out);
-                let stack = self.table.get_or_make(record.pid, key);
-                stack.push_panic(Pending { depth: record.depth, value });
+                let place = self.table.make(record.pid, key);
+                if let Some(stack) = self.table.at(place) {
+                    stack.push_panic(Pending { depth: record.depth, value });
+                }
                 true
             }
             Witness::Goexit if on_own_stack => {
@@ -377,7 +451,7 @@ impl Timeline {
     }
 
     fn make_room_for_stack(&mut self, pid: u32, key: Key, ts_ns: u64, out: &mut Vec<Event>) {
-        if self.table.get(pid, key).is_some() {
+        if self.table.find(pid, key).is_some() {
             return;
         }
         while self.table.len() >= self.options.limits.stacks.max(1) {
@@ -390,14 +464,14 @@ impl Timeline {
     /// Goexit is not jumped over: the runtime goes back to it (`recovery` and `Goexit` in
     /// runtime/panic.go), and what lies above it stays until the goroutine dies.
     fn recover(&mut self, record: &Record<'_>, goid: u64, depth: u64, out: &mut Vec<Event>) {
-        let key = Key::Own(goid);
-        let Some(stack) = self.table.get_mut(record.pid, key) else { return };
+        let Some(place) = self.table.find(record.pid, Key::Own(goid)) else { return };
+        let Some(stack) = self.table.at(place) else { return };
         let depth = stack.goexit.map_or(depth, |goexit| goexit.max(depth));
         while let Some(frame) = stack.frames.pop_if(|frame| frame.depth > depth) {
-            self.ledger.infer(frame, End::Panic, record.ts_ns, out);
+            self.ledger.infer(frame, End::Panic, record.ts_ns, &mut stack.frames, out);
         }
         while stack.panics.pop_if(|panic| panic.depth > depth).is_some() {}
-        self.table.remove_if_idle(record.pid, key);
+        self.table.remove_if_idle(place);
     }
 
     fn death(&mut self, record: &Record<'_>, goid: u64, out: &mut Vec<Event>) {
@@ -407,7 +481,7 @@ impl Timeline {
                 Some(_) => End::Goexit,
                 None => stack.inferred_end(&frame, self.ledger.counters.gaps),
             };
-            self.ledger.infer(frame, end, record.ts_ns, out);
+            self.ledger.infer(frame, end, record.ts_ns, &mut stack.frames, out);
         }
     }
 
@@ -415,13 +489,14 @@ impl Timeline {
         self.ledger.counters.panics += 1;
         let key = Key::Own(record.goid);
         self.make_room_for_stack(record.pid, key, record.ts_ns, out);
-        let stack = self.table.get_or_make(record.pid, key);
+        let place = self.table.make(record.pid, key);
+        let Some(stack) = self.table.at(place) else { return };
         let started = stack.panics.pop().map(|pending| pending.value);
         let panic = started.unwrap_or_else(|| witness::unseen_panic(record));
         out.push(Event::Panic(Panic { ts_ns: record.ts_ns, ..panic }));
         stack.fatal = true;
         while let Some(frame) = stack.frames.pop() {
-            self.ledger.infer(frame, End::Panic, record.ts_ns, out);
+            self.ledger.infer(frame, End::Panic, record.ts_ns, &mut stack.frames, out);
         }
     }
 }

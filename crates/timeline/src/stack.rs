@@ -9,6 +9,9 @@ const MAX_PANICS: usize = 32;
 /// System stacks one goroutine is on at once: g0 and gsignal of its thread.
 const MAX_OVER: usize = 4;
 
+/// Frames that an idle stack keeps room for.
+const MAX_KEPT: usize = 32;
+
 /// An open call and where its frame lies.
 #[derive(Debug)]
 pub(crate) struct Frame {
@@ -50,6 +53,12 @@ impl Stack {
     /// Nothing is known of it that a later record could need.
     pub fn is_idle(&self) -> bool {
         self.frames.is_empty() && self.panics.is_empty() && self.goexit.is_none() && !self.fatal
+    }
+
+    /// Forgets what an idle stack still holds, for the next call on it.
+    pub fn rest(&mut self) {
+        self.over.clear();
+        self.frames.shrink_to(MAX_KEPT);
     }
 
     /// Notes that a call of this goroutine is open on a system stack.

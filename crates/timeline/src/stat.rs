@@ -1,10 +1,8 @@
 //! A table per function instead of a line per call.
 
 use crate::event::{Call, End, Event};
-use crate::hash::KeyHash;
 use hdrhistogram::Histogram;
 use serde::Serialize;
-use std::collections::HashMap;
 
 /// Significant decimal digits of the percentiles.
 const DIGITS: u8 = 2;
@@ -79,7 +77,7 @@ pub struct FunctionStat {
     pub calls: u64,
     /// Sum of their durations.
     pub total_ns: u64,
-    /// The same without the traced calls they made.
+    /// The same without the traced calls they made, shown or not.
     pub self_ns: u64,
     /// Median, to 1%.
     pub p50_ns: u64,
@@ -100,27 +98,26 @@ struct Tally {
 /// Gathers [`FunctionStat`]s from events.
 #[derive(Debug, Default)]
 pub struct Stats {
-    functions: HashMap<u32, Tally, KeyHash>,
-    /// Time spent in traced calls below each open call, by id.
-    below: HashMap<u64, u64, KeyHash>,
+    /// By function; as long as the highest index that was seen.
+    functions: Vec<Option<Tally>>,
 }
 
 impl Stats {
-    /// Takes one event. Needs the timeline's `Enter` events for self times.
+    /// Takes one event; only [`Event::Leave`] says something.
     pub fn push(&mut self, event: &Event) {
-        match event {
-            Event::Enter(call) => {
-                self.below.insert(call.id, 0);
-            }
-            Event::Leave(call) => self.leave(call),
-            _ => {}
+        if let Event::Leave(call) = event {
+            self.leave(call);
         }
     }
 
     fn leave(&mut self, call: &Call) {
         let duration = call.end_ns.saturating_sub(call.start_ns);
-        let below = self.below.remove(&call.id).unwrap_or(0);
-        let tally = self.functions.entry(call.function).or_insert_with(|| Tally {
+        let index = call.function as usize;
+        if index >= self.functions.len() {
+            self.functions.resize_with(index + 1, || None);
+        }
+        let Some(place) = self.functions.get_mut(index) else { return };
+        let tally = place.get_or_insert_with(|| Tally {
             stat: FunctionStat { function: call.function, ..FunctionStat::default() },
             durations: Histogram::new(DIGITS).ok(),
         });
@@ -131,20 +128,18 @@ impl Stats {
             return;
         }
         stat.total_ns = stat.total_ns.saturating_add(duration);
-        stat.self_ns = stat.self_ns.saturating_add(duration.saturating_sub(below));
+        stat.self_ns = stat.self_ns.saturating_add(duration.saturating_sub(call.below_ns));
         stat.max_ns = stat.max_ns.max(duration);
         if let Some(durations) = &mut tally.durations {
             // Grows to hold the value; fails only past the address space.
             _ = durations.record(duration);
         }
-        if let Some(above) = call.parent.and_then(|id| self.below.get_mut(&id)) {
-            *above = above.saturating_add(duration);
-        }
     }
 
     /// The figures of every function that was called, most total time first.
     pub fn table(&self) -> Vec<FunctionStat> {
-        let mut table: Vec<FunctionStat> = self.functions.values().map(Tally::figures).collect();
+        let mut table: Vec<FunctionStat> =
+            self.functions.iter().flatten().map(Tally::figures).collect();
         table.sort_by_key(|stat| (std::cmp::Reverse(stat.total_ns), stat.function));
         table
     }
