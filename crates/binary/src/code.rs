@@ -18,7 +18,7 @@ pub use analyze::analyze;
 pub use kernel::{ProbeCost, Unprobeable};
 pub use of_function::analyze_function;
 pub use refused::Refused;
-pub use swaps::{Swap, swaps, swaps_of_function};
+pub use swaps::{Outcome, Swap, swaps, swaps_of_function};
 
 use address::Svma;
 use std::ops::Range;

@@ -338,7 +338,7 @@ int hit_fetch(struct pt_regs *regs)
 	__u32 used;
 
 	KEEP_TASK_STACK();
-	if (cookie & COOKIE_IF_ZERO && !(regs->flags & X86_EFLAGS_ZF))
+	if (cookie & (regs->flags & X86_EFLAGS_ZF ? COOKIE_IF_NOT_ZERO : COOKIE_IF_ZERO))
 		return 0;
 	if (!cpu || !is_wanted(cpu, ids, regs->ip, id))
 		return 0;

@@ -51,8 +51,9 @@ struct header {
 #define COOKIE_SITE 0xffffff
 #define COOKIE_CALLER (1u << 24)
 #define COOKIE_G_TLS (1u << 25)
-/* A hit counts only with the zero flag set; sites with a fetch program only. */
+/* A hit counts only with the zero flag set, or clear; sites with a fetch program only. */
 #define COOKIE_IF_ZERO (1u << 26)
+#define COOKIE_IF_NOT_ZERO (1u << 27)
 
 struct site_config {
 	__u8 kind;

@@ -47,6 +47,7 @@ fn cookie(id: u32, site: &Site, callers: bool) -> u64 {
     const CALLER: u32 = 1 << 24;
     const G_TLS: u32 = 1 << 25;
     const IF_ZERO: u32 = 1 << 26;
+    const IF_NOT_ZERO: u32 = 1 << 27;
     let mut low = id;
     if callers && site.kind == SiteKind::Entry {
         low |= CALLER;
@@ -54,8 +55,8 @@ fn cookie(id: u32, site: &Site, callers: bool) -> u64 {
     if site.g_source == GSource::Tls {
         low |= G_TLS;
     }
-    if site.guard.is_some() {
-        low |= IF_ZERO;
+    if let Some(guard) = site.guard {
+        low |= if guard.zero { IF_ZERO } else { IF_NOT_ZERO };
     }
     u64::from(site.sp_delta.cast_unsigned()) << 32 | u64::from(low)
 }

@@ -130,8 +130,9 @@ fn write_site(f: &mut fmt::Formatter<'_>, id: usize, site: &Site) -> fmt::Result
         write!(f, " program #{}", site.program.start)?;
     }
     if let Some(guard) = site.guard {
-        let Guard { after, after_offset } = guard;
-        write!(f, " if zero at 0x{after:x} file 0x{after_offset:x}")?;
+        let Guard { after, after_offset, zero } = guard;
+        let state = if zero { "zero" } else { "not zero" };
+        write!(f, " if {state} at 0x{after:x} file 0x{after_offset:x}")?;
     }
     writeln!(f)
 }

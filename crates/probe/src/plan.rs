@@ -94,10 +94,14 @@ pub struct Program {
 /// that can wait for what comes of it; else behind it, at `after`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Guard {
-    /// The instruction behind the site's, which no jump leads to but past the site.
+    /// An instruction behind the site's, which nothing leads to but past the site, and at which
+    /// the registers that are read hold the same.
     pub after: Svma,
     /// Its place in the file.
     pub after_offset: FileOffset,
+    /// What the zero flag is at `after` when the condition holds: what the site's instruction
+    /// left, or the opposite once that was turned into a byte and the byte tested.
+    pub zero: bool,
 }
 
 /// One place to watch. Its index in [`Plan::sites`] is its id: cookie and `Record::site`.

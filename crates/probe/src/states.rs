@@ -185,9 +185,10 @@ pub fn add_states(
                 }
                 continue;
             }
-            match swaps.iter().find(|swap| swap.after_is_target) {
-                Some(_) => refuse(plan, &function, "something jumps behind its compare-and-swap"),
-                None => add_swaps(plan, executable, &function, &swaps, offsets),
+            if swaps.iter().any(|swap| swap.outcome.is_none()) {
+                refuse(plan, &function, "something jumps behind its compare-and-swap");
+            } else {
+                add_swaps(plan, executable, &function, &swaps, offsets);
             }
         }
     }
@@ -231,7 +232,8 @@ fn index_of(plan: &mut Plan, executable: &Executable, function: &Function) -> u3
     plan.functions.len() as u32 - 1
 }
 
-/// Adds the site of a compare-and-swap, with what to read there: see [`Guard`].
+/// Adds the site of a compare-and-swap, with what to read there: see [`Guard`]. Nothing when its
+/// outcome cannot be seen.
 pub fn add_swap(
     plan: &mut Plan,
     executable: &Executable,
@@ -239,6 +241,7 @@ pub fn add_swap(
     swap: &Swap,
     ops: &[Op],
 ) {
+    let Some(outcome) = swap.outcome else { return };
     let index = index_of(plan, executable, function);
     let offset = |address| executable.image().file_offset(address).unwrap_or(FileOffset(0));
     let sp_delta =
@@ -251,7 +254,11 @@ pub fn add_swap(
         sp_delta: sp_delta.unwrap_or(0),
         g_source: GSource::R14,
         program: add_ops(plan, ops),
-        guard: Some(Guard { after: swap.after, after_offset: offset(swap.after) }),
+        guard: Some(Guard {
+            after: outcome.address,
+            after_offset: offset(outcome.address),
+            zero: outcome.zero,
+        }),
     };
     plan.insert_site(site);
 }

@@ -1,12 +1,30 @@
-//! Compare-and-swaps in the middle of functions: where the runtime changes what others watch.
+//! Compare-and-swaps in the middle of functions, where the runtime changes what others watch:
+//! where they are, and where their outcome shows.
 
+use super::kernel::{ProbeCost, Unprobeable, probe_cost};
 use super::sweep::Sweep;
 use crate::{Error, Executable, Function};
 use address::Svma;
-use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{
+    FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
+};
 
-/// One `lock cmpxchg [base + displacement], new` of 4 bytes: EAX holds the expected value, and
-/// the zero flag says afterwards whether it was there and `new` is now.
+/// How many instructions after a swap a cheap site is looked for.
+const MAX_LOOKAHEAD: usize = 8;
+
+/// A place behind a swap at which its outcome is in the zero flag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The instruction: every swap gets there next, and nothing else does. Its operands still
+    /// hold what they held at the swap, if it swapped.
+    pub address: Svma,
+    /// What the zero flag is there after a swap that swapped.
+    pub zero: bool,
+    /// What a uprobe costs there.
+    pub cost: ProbeCost,
+}
+
+/// One `lock cmpxchg [base + displacement], new` of 4 bytes: EAX holds the expected value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Swap {
     /// The instruction.
@@ -19,25 +37,18 @@ pub struct Swap {
     pub displacement: u32,
     /// Register that holds the new value, in hardware order.
     pub new: u8,
-    /// Whether something jumps to `after`: who stops there sees more than this swap.
-    pub after_is_target: bool,
+    /// Where the outcome can be seen without replacing the instruction, which uprobes do not do;
+    /// `None` when something jumps right behind it.
+    pub outcome: Option<Outcome>,
 }
 
 /// All swaps of the 4 bytes at `displacement` of a structure in `code`, which begins at
 /// `entry`, in address order.
 pub fn swaps(code: &[u8], entry: Svma, displacement: u32) -> Vec<Swap> {
     let sweep = Sweep::of(code, entry);
-    let targets = |address: u64| {
-        sweep.instructions.iter().any(|instruction| {
-            instruction.op0_kind() == OpKind::NearBranch64
-                && instruction.near_branch_target() == address
-        })
-    };
-    let found = sweep.instructions.iter().filter_map(swap);
-    found
-        .filter(|swap| swap.displacement == displacement)
-        .map(|swap| Swap { after_is_target: targets(swap.after.0), ..swap })
-        .collect()
+    let finder = Finder { code, entry, sweep: &sweep };
+    let found = (0..sweep.instructions.len()).filter_map(|index| finder.swap(index));
+    found.filter(|swap| swap.displacement == displacement).collect()
 }
 
 /// The same in a function of an executable. Fails when the file does not hold its bytes.
@@ -48,35 +59,126 @@ pub fn swaps_of_function(
 ) -> Result<Vec<Swap>, Error> {
     let size = function.end.since(function.entry).unwrap_or_default();
     let code = executable.image().read_vec(function.entry, size)?;
+    // Decoding takes much longer than a look for the operand.
+    let operand = displacement.to_le_bytes();
+    if !code.windows(operand.len()).any(|bytes| bytes == operand) {
+        return Ok(Vec::new());
+    }
     Ok(swaps(&code, function.entry, displacement))
 }
 
-fn swap(instruction: &Instruction) -> Option<Swap> {
-    let number = |register: Register| u8::try_from(register.full_register().number()).ok();
-    let is_swap = instruction.mnemonic() == Mnemonic::Cmpxchg
-        && instruction.has_lock_prefix()
-        && instruction.op0_kind() == OpKind::Memory
-        && instruction.op1_register().size() == 4
-        && instruction.memory_base().size() == 8
-        && instruction.memory_base() != Register::RIP
-        && instruction.memory_index() == Register::None
-        && instruction.segment_prefix() == Register::None;
-    if !is_swap {
-        return None;
+struct Finder<'a> {
+    code: &'a [u8],
+    entry: Svma,
+    sweep: &'a Sweep,
+}
+
+impl Finder<'_> {
+    fn swap(&self, index: usize) -> Option<Swap> {
+        let swap = self.sweep.instructions.get(index)?;
+        let (base, new) = (swap.memory_base(), swap.op1_register());
+        let is_swap = swap.mnemonic() == Mnemonic::Cmpxchg
+            && swap.has_lock_prefix()
+            && swap.op0_kind() == OpKind::Memory
+            && new.size() == 4
+            && base.is_gpr64()
+            && swap.memory_index() == Register::None
+            && swap.segment_prefix() == Register::None;
+        if !is_swap {
+            return None;
+        }
+        Some(Swap {
+            address: Svma(swap.ip()),
+            after: Svma(swap.next_ip()),
+            base: number(base)?,
+            displacement: u32::try_from(swap.memory_displacement64()).ok()?,
+            new: number(new)?,
+            outcome: self.outcome(index, base, new),
+        })
     }
-    Some(Swap {
-        address: Svma(instruction.ip()),
-        after: Svma(instruction.next_ip()),
-        base: number(instruction.memory_base())?,
-        displacement: u32::try_from(instruction.memory_displacement64()).ok()?,
-        new: number(instruction.op1_register())?,
-        after_is_target: false,
+
+    fn is_target(&self, address: u64) -> bool {
+        self.sweep.instructions.iter().any(|instruction| {
+            instruction.op0_kind() == OpKind::NearBranch64
+                && instruction.mnemonic() != Mnemonic::Call
+                && instruction.near_branch_target() == address
+        })
+    }
+
+    /// The first instruction that the kernel emulates, within straight-line code that leaves
+    /// flag and operands in place; without one the next instruction.
+    fn outcome(&self, index: usize, base: Register, new: Register) -> Option<Outcome> {
+        let first = self.sweep.instructions.get(index + 1)?;
+        if self.is_target(first.ip()) {
+            return None;
+        }
+        let outcome = |instruction: &Instruction, zero| {
+            let cost = self.cost(instruction).ok()?;
+            Some(Outcome { address: Svma(instruction.ip()), zero, cost })
+        };
+        let mut info = InstructionInfoFactory::new();
+        let (mut flag_of, mut zero) = (None, true);
+        for instruction in self.sweep.instructions.iter().skip(index + 1).take(MAX_LOOKAHEAD) {
+            if instruction.ip() != first.ip() && self.is_target(instruction.ip()) {
+                break;
+            }
+            if self.cost(instruction) == Ok(ProbeCost::Emulated) {
+                return outcome(instruction, zero);
+            }
+            let clobbers = [base, new, Register::EAX]
+                .into_iter()
+                .any(|register| writes(&mut info, instruction, register));
+            if clobbers || instruction.flow_control() != FlowControl::Next {
+                break;
+            }
+            if instruction.mnemonic() == Mnemonic::Sete && flag_of.is_none() {
+                flag_of = Some(instruction.op0_register());
+            } else if is_test_of(instruction, flag_of) {
+                zero = false;
+            } else if instruction.rflags_modified() != 0 {
+                break;
+            }
+        }
+        outcome(first, true)
+    }
+
+    fn cost(&self, instruction: &Instruction) -> Result<ProbeCost, Unprobeable> {
+        let start = instruction.ip().wrapping_sub(self.entry.0) as usize;
+        let bytes = self.code.get(start..start.saturating_add(instruction.len()));
+        probe_cost(instruction, bytes.unwrap_or_default())
+    }
+}
+
+/// `test r, r` of the register that holds the outcome.
+fn is_test_of(instruction: &Instruction, flag: Option<Register>) -> bool {
+    instruction.mnemonic() == Mnemonic::Test
+        && Some(instruction.op0_register()) == flag
+        && Some(instruction.op1_register()) == flag
+}
+
+fn writes(
+    info: &mut InstructionInfoFactory,
+    instruction: &Instruction,
+    register: Register,
+) -> bool {
+    info.info(instruction).used_registers().iter().any(|used| {
+        used.register().full_register() == register.full_register()
+            && !matches!(used.access(), OpAccess::None | OpAccess::Read | OpAccess::CondRead)
     })
+}
+
+fn number(register: Register) -> Option<u8> {
+    u8::try_from(register.full_register().number()).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn swap(address: u64, len: u64, base: u8, new: u8, outcome: Option<Outcome>) -> Swap {
+        let (address, after) = (Svma(address), Svma(address + len));
+        Swap { address, after, base, displacement: 0x90, new, outcome }
+    }
 
     #[test]
     fn swaps_are_found_with_their_registers() {
@@ -88,14 +190,27 @@ mod tests {
             0, 0, 0xeb, 0xe2, 0xc3,
         ];
         let found = swaps(&code, Svma(0x1000), 0x90);
-        let swap = |address, len, base, new, after_is_target| Swap {
-            address: Svma(address),
-            after: Svma(address + len),
-            base,
-            displacement: 0x90,
-            new,
-            after_is_target,
-        };
-        assert_eq!(found, [swap(0x1000, 8, 7, 1, true), swap(0x100c, 9, 8, 9, false)]);
+        // Behind the second stands an instruction that no uprobe can replace.
+        assert_eq!(found, [swap(0x1000, 8, 7, 1, None), swap(0x100c, 9, 8, 9, None)]);
+    }
+
+    #[test]
+    fn the_outcome_is_at_the_branch_that_tests_it() {
+        // mov eax,ebx; lock cmpxchg [rdi+0x90],ecx; sete r8b; test r8b,r8b; jne +0
+        let code = [
+            0x89, 0xd8, 0xf0, 0x0f, 0xb1, 0x8f, 0x90, 0, 0, 0, 0x41, 0x0f, 0x94, 0xc0, 0x45, 0x84,
+            0xc0, 0x75, 0x00, 0xc3,
+        ];
+        let outcome = Outcome { address: Svma(0x1011), zero: false, cost: ProbeCost::Emulated };
+        assert_eq!(swaps(&code, Svma(0x1000), 0x90), [swap(0x1002, 8, 7, 1, Some(outcome))]);
+    }
+
+    #[test]
+    fn an_operand_that_is_overwritten_leaves_the_next_instruction() {
+        // lock cmpxchg [rdi+0x90],r8d; sete dil; jmp +0
+        let code =
+            [0xf0, 0x44, 0x0f, 0xb1, 0x87, 0x90, 0, 0, 0, 0x40, 0x0f, 0x94, 0xc7, 0xeb, 0x00, 0xc3];
+        let outcome = Outcome { address: Svma(0x1009), zero: true, cost: ProbeCost::SingleStepped };
+        assert_eq!(swaps(&code, Svma(0x1000), 0x90), [swap(0x1000, 9, 7, 8, Some(outcome))]);
     }
 }
