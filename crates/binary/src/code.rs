@@ -7,6 +7,7 @@
 
 mod analyze;
 mod kernel;
+mod liveness;
 mod of_function;
 mod prologue;
 mod refused;
@@ -16,6 +17,7 @@ mod sweep;
 
 pub use analyze::analyze;
 pub use kernel::{ProbeCost, Unprobeable};
+pub use liveness::{GeneralSet, Liveness, LivenessFacts, named_vectors};
 pub use of_function::analyze_function;
 pub use refused::Refused;
 pub use swaps::{Outcome, Swap, swaps, swaps_of_function};

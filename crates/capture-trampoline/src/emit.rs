@@ -26,6 +26,7 @@ mod region;
 mod select;
 mod source;
 mod stub;
+mod swap;
 
 pub use pc_map::{PcMap, TrampolinePc};
 pub use refused::{EmitError, Obstacle, Refused};
@@ -50,6 +51,10 @@ pub const PATCH_LEN: usize = 5;
 pub trait CodeSource {
     /// The function that begins at `entry`.
     fn function(&self, entry: Svma) -> Result<FunctionCode, Refused>;
+
+    /// Whether what begins at `entry` follows the calling convention of Go code: keeps no
+    /// register but SP, RBP and R14, and looks at none but those for arguments.
+    fn is_ordinary(&self, entry: Svma) -> bool;
 }
 
 /// The code of one function.
@@ -127,6 +132,9 @@ pub struct SiteRecord {
     /// SP at the function's first instruction minus SP where the record is made, bytes: to be
     /// taken from the record's depth.
     pub sp_delta: i32,
+    /// Whether records count only where the lowest byte of [`Header::caller`](layout::Header) is
+    /// not 0: the instruction swapped.
+    pub is_guarded: bool,
 }
 
 impl SiteRecord {
@@ -362,6 +370,12 @@ fn add_function(
             calls.push(Call { recorder, tag, delta });
         }
         stubs.add(function.index, &body, region, &calls)?;
+    }
+    for swap in &function.swaps {
+        let out_of_reach = Refused::Reach(body.address(swap.at));
+        let recorder = recorders.get(&swap.key).copied().ok_or(out_of_reach)?;
+        let tag = layout::tag(swap.site, swap.key.units() as u32);
+        stubs.add_swap(function.index, &body, swap, &Call { recorder, tag, delta: None })?;
     }
     Ok(())
 }

@@ -17,7 +17,7 @@
 //!  0 tsc    u64   time stamp counter, never 0
 //!  8 goid   u48   0 when there is no goroutine
 //! 14 tid    u16   low bits of the thread id
-//! 16 caller u48   return address at an entry site, else anything
+//! 16 caller u48   return address at an entry site; at a swap, lowest byte: whether it swapped
 //! 22 tid    u8    high bits of the thread id
 //! 23 drops  u8    low bits of `drops` when the record was reserved
 //! 24 tag    u32   site, units and SYSTEM_STACK

@@ -245,6 +245,18 @@ impl Reader {
             ring.clear(at, 1);
             return;
         };
+        // The records of a ring are in order of reservation and count drops a little earlier or
+        // later than that: only steps forward count, and none beyond what the ring says.
+        let step = header.drops.wrapping_sub(progress.drops as u8);
+        if step < 128 && progress.drops + u64::from(step) <= drops {
+            progress.drops += u64::from(step);
+        }
+        progress.consumed += u64::from(header.units) * UNIT as u64;
+        // A compare-and-swap that did not swap: nothing happened, and nothing is lost.
+        if site.record.is_guarded && header.caller as u8 == 0 {
+            ring.clear(at, header.units);
+            return;
+        }
         let payload_at = UNIT * (1 + usize::from(header.system_stack));
         let most = usize::from(site.record.payload).next_multiple_of(8);
         let payload = self.payloads.len();
@@ -252,12 +264,6 @@ impl Reader {
         let payload_len = site.record.payload_len(self.payloads.get(payload..).unwrap_or_default());
         self.payloads.truncate(payload + payload_len.next_multiple_of(8));
         let stack = if header.system_stack { ring.word(at, UNIT) } else { 0 };
-        // The records of a ring are in order of reservation and count drops a little earlier or
-        // later than that: only steps forward count, and none beyond what the ring says.
-        let step = header.drops.wrapping_sub(progress.drops as u8);
-        if step < 128 && progress.drops + u64::from(step) <= drops {
-            progress.drops += u64::from(step);
-        }
         let lost = progress.drops.wrapping_add(progress.spoiled);
         let caller = if site.is_entry { header.caller } else { 0 };
         let depth = (i64::from(header.depth) - i64::from(site.record.sp_delta)).max(0) as u32;
@@ -270,7 +276,6 @@ impl Reader {
             payload_len,
         });
         self.produced += 1;
-        progress.consumed += u64::from(header.units) * UNIT as u64;
         ring.clear(at, header.units);
     }
 

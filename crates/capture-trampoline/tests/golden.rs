@@ -8,7 +8,7 @@ use capture_trampoline::layout::Rings;
 use common::hand::{Hand, TEXT};
 use iced_x86::{Decoder, DecoderOptions};
 use std::fmt::Write as _;
-use wire::{Op, OpCode};
+use wire::{DEREF_MAPPED, Op, OpCode};
 
 const OPTIONS: EmitOptions = EmitOptions {
     code_base: Avma(0x1000_0000),
@@ -117,4 +117,21 @@ fn recorders_with_values_without_rdpid_and_thread() {
     let options = EmitOptions { has_rdpid: false, m_procid: None, ..OPTIONS };
     let emitted = emit(&plan, &hand, &options).expect("emits");
     testkit::assert_golden(golden("values"), &render(&emitted, &plan));
+}
+
+#[test]
+fn swaps_and_their_recorders() {
+    let values = [
+        Op::new(OpCode::Reg, 7, 0),
+        Op::new(OpCode::Add, 0, 152),
+        Op::new(OpCode::Deref, DEREF_MAPPED, 0),
+        Op::new(OpCode::EmitAcc, 8, 0),
+        Op::new(OpCode::Reg, 0, 0),
+        Op::new(OpCode::EmitAcc, 4, 0),
+    ];
+    let hand = Hand::new();
+    let mut plan = hand.swap_plan(&values);
+    plan.sites.truncate(2);
+    let emitted = emit(&plan, &hand, &OPTIONS).expect("emits");
+    testkit::assert_golden(golden("swaps"), &render(&emitted, &plan));
 }

@@ -124,10 +124,10 @@ impl Recorder<'_> {
             OpCode::StackSlot => {
                 self.asm.movzx(eax, word_ptr(r13 - 6))?;
                 self.asm.add(rax, rsp)?;
-                self.add(op.imm)
+                self.add(op.imm, rcx)
             }
             OpCode::CurrentG => self.asm.mov(rax, r14),
-            OpCode::Add => self.add(op.imm),
+            OpCode::Add => self.add(op.imm, rcx),
             OpCode::Deref => {
                 self.check_low(exits)?;
                 self.load(exits, |recorder| recorder.asm.mov(rax, qword_ptr(rax)))
@@ -158,13 +158,14 @@ impl Recorder<'_> {
         }
     }
 
-    fn add(&mut self, imm: i64) -> Result<(), IcedError> {
+    /// Adds to RAX; `free` may be used.
+    pub(super) fn add(&mut self, imm: i64, free: AsmRegister64) -> Result<(), IcedError> {
         match i32::try_from(imm) {
             Ok(0) => Ok(()),
             Ok(imm) => self.asm.add(rax, imm),
             Err(_) => {
-                self.asm.mov(rcx, imm)?;
-                self.asm.add(rax, rcx)
+                self.asm.mov(free, imm)?;
+                self.asm.add(rax, free)
             }
         }
     }

@@ -8,7 +8,8 @@ pub struct TrampolinePc {
     /// First byte of the piece, which ends where the next one starts.
     pub start: Avma,
     /// The instruction that the target would be about to run without us. In a piece that is
-    /// not moved code, all registers but R12, R13, R15, RAX, RDX and X15 are as there.
+    /// not moved code, all registers but R12, R13, R15, RAX, RDX and X15, at a swap X9 to X14
+    /// instead of R15 and X15, are as there.
     pub original: Svma,
     /// Whether `start` begins a moved instruction: a fault there is the target's own.
     pub is_moved: bool,

@@ -1,11 +1,14 @@
 //! Fetch programs, field by field.
 //!
-//! A field that reads no memory is a sum of a register and a constant: the accumulators of
+//! A field that reads no memory, or only such as cannot fault, is a sum of a register and a constant: the accumulators of
 //! the machine that `wire` describes are known symbolically at its end. A program of such
 //! fields has a payload of fixed length.
 
 use super::Refused;
-use wire::{FIELD_HEADER, FieldStatus, MAX_FIELD_DATA, MAX_PAYLOAD, MAX_PROGRAM_OPS, Op, OpCode};
+use wire::{
+    DEREF_MAPPED, FIELD_HEADER, FieldStatus, MAX_FIELD_DATA, MAX_PAYLOAD, MAX_PROGRAM_OPS, Op,
+    OpCode,
+};
 
 /// What a sum starts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,16 +21,36 @@ pub(super) enum Base {
     FirstSp,
     /// The address of g.
     G,
+    /// The low half of a vector register.
+    Vector(u8),
 }
 
-/// A sum.
+/// Words read one through the other at the most.
+const MAX_LOADS: usize = 2;
+
+/// A sum, or a word that is known to be mapped, at such a sum, and so on, and a constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Sum {
     pub(super) base: Base,
+    /// What to add before each read, in order.
+    pub(super) loads: [Option<i64>; MAX_LOADS],
     pub(super) add: i64,
 }
 
-const ZERO: Sum = Sum { base: Base::Zero, add: 0 };
+const ZERO: Sum = Sum::of(Base::Zero, 0);
+
+impl Sum {
+    const fn of(base: Base, add: i64) -> Self {
+        Self { base, loads: [None; MAX_LOADS], add }
+    }
+
+    /// The word at this sum.
+    fn load(mut self) -> Option<Self> {
+        let free = self.loads.iter_mut().find(|load| load.is_none())?;
+        *free = Some(std::mem::take(&mut self.add));
+        Some(self)
+    }
+}
 
 /// A field without reads: the low bytes of a sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -80,9 +103,11 @@ impl Field {
         let (mut acc, mut aux) = (ZERO, ZERO);
         for op in &self.steps {
             match op.code {
-                OpCode::Reg => acc = Sum { base: Base::Register(op.a & 15), add: 0 },
-                OpCode::StackSlot => acc = Sum { base: Base::FirstSp, add: op.imm },
-                OpCode::CurrentG => acc = Sum { base: Base::G, add: 0 },
+                OpCode::Reg => acc = Sum::of(Base::Register(op.a & 15), 0),
+                OpCode::FloatReg => acc = Sum::of(Base::Vector(op.a & 15), 0),
+                OpCode::StackSlot => acc = Sum::of(Base::FirstSp, op.imm),
+                OpCode::CurrentG => acc = Sum::of(Base::G, 0),
+                OpCode::Deref if op.a == DEREF_MAPPED => acc = acc.load()?,
                 OpCode::Add => acc.add = acc.add.wrapping_add(op.imm),
                 OpCode::SetAux => aux = acc,
                 OpCode::GetAux => acc = aux,
@@ -129,6 +154,7 @@ impl Values {
                     Base::Register(number) => op.code == OpCode::Reg && op.a & 15 == number,
                     Base::FirstSp => op.code == OpCode::StackSlot,
                     Base::G => op.code == OpCode::CurrentG,
+                    Base::Vector(number) => op.code == OpCode::FloatReg && op.a & 15 == number,
                     Base::Zero => false,
                 })
             }
@@ -162,6 +188,7 @@ fn split(ops: &[Op]) -> Result<Vec<Field>, Refused> {
             OpCode::Reg if matches!(op.a & 15, 4 | 12 | 13 | 15) => {
                 return Err(Refused::Register(op.a & 15));
             }
+            OpCode::FloatReg if op.a & 15 == 15 => return Err(Refused::Vector(15)),
             OpCode::Reset => {
                 steps.clear();
                 continue;

@@ -9,6 +9,7 @@
 
 use super::fetch::{Failed, SPILL_SIZE};
 use super::program::{Base, FIXED_SIZE, FixedField, Sum, Values};
+use super::swap::InUse;
 use super::{EmitError, EmitOptions};
 use crate::layout::{
     self, DATA, DROPS, HEAD, LIMIT, TAG_SYSTEM_STACK, TAG_UNITS_SHIFT, UNIT, record,
@@ -31,6 +32,8 @@ pub(super) struct Key {
     pub(super) has_delta: bool,
     /// What to add to the header.
     pub(super) values: Values,
+    /// Set for a compare-and-swap in the middle of a function.
+    pub(super) swap: Option<InUse>,
 }
 
 impl Key {
@@ -51,7 +54,7 @@ impl Key {
 
 /// The two shapes of a record.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stack {
+pub(super) enum Stack {
     Own,
     System,
 }
@@ -60,9 +63,9 @@ pub(super) struct Recorder<'a> {
     pub(super) asm: CodeAssembler,
     pub(super) key: &'a Key,
     options: &'a EmitOptions,
-    runtime: &'a RuntimeLayout,
-    full: CodeLabel,
-    commit: CodeLabel,
+    pub(super) runtime: &'a RuntimeLayout,
+    pub(super) full: CodeLabel,
+    pub(super) commit: CodeLabel,
     /// Code for fields that failed, to be put behind the rest.
     pub(super) failed: Vec<Failed>,
     /// Reads that may fault, and the index of the failure they lead to.
@@ -104,7 +107,10 @@ fn build(
         failed: Vec::new(),
         loads: Vec::new(),
     };
-    recorder.all()?;
+    match key.swap {
+        Some(in_use) => recorder.all_of_swap(in_use)?,
+        None => recorder.all()?,
+    }
     let Recorder { mut asm, loads, failed, .. } = recorder;
     let result = asm.assemble_options(at.0, BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS)?;
     let mut places = Vec::new();
@@ -120,13 +126,12 @@ impl Recorder<'_> {
     fn all(&mut self) -> Result<(), IcedError> {
         let (mut restore, mut skip) = (self.asm.create_label(), self.asm.create_label());
         let mut system = self.asm.create_label();
-        // C threads may have no g.
-        self.asm.test(r14, r14)?;
-        self.asm.je(skip)?;
-        let enabled = self.options.control.add(u64::from(layout::ENABLED));
-        self.add_rip(Code::Cmp_rm32_imm8, Register::None, enabled)?;
-        self.asm.je(skip)?;
-        self.save_and_find_ring()?;
+        self.check(skip)?;
+        self.asm.movq(xmm15, rax)?;
+        if self.key.saves_rdx {
+            self.asm.mov(r15, rdx)?;
+        }
+        self.find_ring()?;
         self.asm.cmp(qword_ptr(r14 + self.runtime.g_goid), 0)?;
         self.asm.je(system)?;
         self.record(Stack::Own)?;
@@ -139,9 +144,7 @@ impl Recorder<'_> {
         }
 
         self.asm.set_label(&mut self.commit)?;
-        self.asm.rdtsc()?;
-        self.asm.shl(rdx, 32)?;
-        self.asm.or(rax, rdx)?;
+        self.time()?;
         self.asm.mov(qword_ptr(r12 + record::TSC), rax)?;
         self.asm.set_label(&mut restore)?;
         self.asm.movq(rax, xmm15)?;
@@ -171,6 +174,23 @@ impl Recorder<'_> {
         self.failures()
     }
 
+    /// Whether there is anything to record. Nothing has been changed yet but flags.
+    pub(super) fn check(&mut self, skip: CodeLabel) -> Result<(), IcedError> {
+        // C threads may have no g.
+        self.asm.test(r14, r14)?;
+        self.asm.je(skip)?;
+        let enabled = self.options.control.add(u64::from(layout::ENABLED));
+        self.add_rip(Code::Cmp_rm32_imm8, Register::None, enabled)?;
+        self.asm.je(skip)
+    }
+
+    /// RAX = the time; RDX is used.
+    pub(super) fn time(&mut self) -> Result<(), IcedError> {
+        self.asm.rdtsc()?;
+        self.asm.shl(rdx, 32)?;
+        self.asm.or(rax, rdx)
+    }
+
     /// A fault on the signal stack could not be handled: SIGSEGV is blocked there.
     fn jump_if_signal_stack(&mut self, to: CodeLabel) -> Result<(), IcedError> {
         let Some(gsignal) = self.options.m_gsignal else { return self.asm.jmp(to) };
@@ -190,13 +210,9 @@ impl Recorder<'_> {
         self.asm.add_instruction(instruction)
     }
 
-    /// R12 = the ring of this CPU.
-    fn save_and_find_ring(&mut self) -> Result<(), IcedError> {
+    /// R12 = the ring of this CPU; RAX is used.
+    pub(super) fn find_ring(&mut self) -> Result<(), IcedError> {
         let rings = self.options.rings;
-        self.asm.movq(xmm15, rax)?;
-        if self.key.saves_rdx {
-            self.asm.mov(r15, rdx)?;
-        }
         if self.options.has_rdpid {
             // node << 12 | cpu.
             self.asm.rdpid(r12)?;
@@ -211,7 +227,7 @@ impl Recorder<'_> {
         self.asm.add(r12, rax)
     }
 
-    fn record(&mut self, stack: Stack) -> Result<(), IcedError> {
+    pub(super) fn record(&mut self, stack: Stack) -> Result<(), IcedError> {
         let extra = if stack == Stack::System { 1 } else { 0 };
         self.reserve((self.key.units() + extra) * UNIT)?;
         self.goroutine(stack)?;
@@ -312,9 +328,12 @@ impl Recorder<'_> {
     /// RAX = the sum; RDX may be used.
     fn sum(&mut self, sum: Sum) -> Result<(), IcedError> {
         match sum.base {
-            Base::Zero => return self.asm.mov(rax, sum.add),
+            Base::Zero => self.asm.xor(eax, eax)?,
+            Base::Register(0) if self.key.swap.is_some() => self.asm.movq(rax, xmm14)?,
+            Base::Register(2) if self.key.swap.is_some() => self.asm.movq(rax, xmm13)?,
             Base::Register(0) => self.asm.movq(rax, xmm15)?,
             Base::Register(2) => self.asm.mov(rax, r15)?,
+            Base::Vector(number) => self.asm.movq(rax, VECTOR[usize::from(number & 15)])?,
             Base::Register(number) => self.asm.mov(rax, GENERAL[usize::from(number & 15)])?,
             Base::FirstSp => {
                 self.asm.movzx(eax, word_ptr(r13 - 6))?;
@@ -322,14 +341,16 @@ impl Recorder<'_> {
             }
             Base::G => self.asm.mov(rax, r14)?,
         }
-        match i32::try_from(sum.add) {
-            Ok(0) => Ok(()),
-            Ok(add) => self.asm.add(rax, add),
-            Err(_) => {
-                self.asm.mov(rdx, sum.add)?;
-                self.asm.add(rax, rdx)
+        for add in sum.loads.into_iter().flatten() {
+            match i32::try_from(add) {
+                Ok(add) => self.asm.mov(rax, qword_ptr(rax + add))?,
+                Err(_) => {
+                    self.add(add, rdx)?;
+                    self.asm.mov(rax, qword_ptr(rax))?;
+                }
             }
         }
+        self.add(sum.add, rdx)
     }
 }
 

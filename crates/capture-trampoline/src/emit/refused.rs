@@ -48,6 +48,18 @@ pub enum Refused {
     /// A fetch program asks for a register that the recorder uses.
     #[error("its values need register {0} (in hardware order), which holds none at this site")]
     Register(u8),
+    /// A fetch program asks for a vector register that the recorder uses.
+    #[error("its values need vector register X{0}, which holds none at this site")]
+    Vector(u8),
+    /// A swap outside the runtime, where vector registers may hold anything.
+    #[error("0x{:x} is a compare-and-swap outside the runtime", .0.0)]
+    NotRuntime(Svma),
+    /// A function with a swap names the vector registers that the recorder uses.
+    #[error("names vector registers X9 to X14, which the record at 0x{:x} needs", .0.0)]
+    VectorsNamed(Svma),
+    /// A fetch program at a swap reads memory that may not be mapped.
+    #[error("its values at 0x{:x} are behind pointers, which are not followed there", .0.0)]
+    Reads(Svma),
     /// A fetch program emits more than a record holds.
     #[error("its values need {0} bytes, more than a record holds")]
     Payload(usize),

@@ -63,12 +63,24 @@ pub(super) struct Chooser<'a, 'b> {
     pub(super) regions: Vec<Region>,
     /// Branch targets that nothing leads to any more: all branches take a detour.
     bypassed: Vec<Svma>,
+    /// Indexes of instructions that have a patch of their own.
+    taken: Vec<usize>,
+}
+
+/// Whether a patch at `start` would lie across two pages.
+pub(super) fn crosses_page(start: Svma) -> bool {
+    start.0 % PAGE > PAGE - PATCH_LEN as u64
 }
 
 impl<'a, 'b> Chooser<'a, 'b> {
     pub(super) fn new(body: &'a Body<'b>, moves_faulting: bool) -> Self {
         let (info, regions, bypassed) = (InstructionInfoFactory::new(), Vec::new(), Vec::new());
-        Self { body, moves_faulting, info, regions, bypassed }
+        Self { body, moves_faulting, info, regions, bypassed, taken: Vec::new() }
+    }
+
+    /// Keeps regions away from an instruction.
+    pub(super) fn leave(&mut self, index: usize) {
+        self.taken.push(index);
     }
 
     /// Places for the beginning of a call.
@@ -296,6 +308,9 @@ impl<'a, 'b> Chooser<'a, 'b> {
     fn rate(&mut self, range: &Range<usize>, event: &Event) -> Rating {
         let (start, end) = (self.body.address(range.start), self.body.address(range.end));
         self.fits(start, end)?;
+        if self.taken.iter().any(|index| range.contains(index)) {
+            return Err(Obstacle::Fixed);
+        }
         // Whatever leads between the start and the event would pass unseen.
         let last = end.max(self.body.address(event.at).add(u64::from(event.at != range.start)));
         if self.has_target(start.add(1)..last) {
@@ -329,7 +344,7 @@ impl<'a, 'b> Chooser<'a, 'b> {
     /// Whether a jump at `start` stays in one page and, past `end`, in padding.
     fn fits(&self, start: Svma, end: Svma) -> Result<(), Obstacle> {
         let patched = start.add(PATCH_LEN as u64);
-        if start.0 % PAGE > PAGE - PATCH_LEN as u64 {
+        if crosses_page(start) {
             return Err(Obstacle::Page);
         }
         if patched > end {

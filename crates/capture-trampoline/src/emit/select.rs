@@ -4,11 +4,12 @@ use super::body::Body;
 use super::program::{Base, evaluate};
 use super::recorder::Key;
 use super::region::{Chooser, Event, Region};
+use super::swap::{Swap, swap};
 use super::{CodeSource, EmitOptions, FunctionCode, Refused, SiteRecord};
 use address::Svma;
 use iced_x86::Register;
 use probe::{Plan, Site};
-use wire::{GSource, SiteKind};
+use wire::{GSource, Op, SiteKind};
 
 /// A function that gets trampolines.
 pub(super) struct Selected {
@@ -18,6 +19,8 @@ pub(super) struct Selected {
     pub(super) code: FunctionCode,
     /// Regions, with the recorder of each event.
     pub(super) regions: Vec<(Region, Vec<Key>)>,
+    /// Sites in the middle.
+    pub(super) swaps: Vec<Swap>,
     /// Whether every value of the plan is recorded.
     pub(super) has_all_values: bool,
 }
@@ -28,23 +31,31 @@ const MAX_UNITS: usize = 254;
 impl Selected {
     /// The recorders it needs.
     pub(super) fn keys(&self) -> impl Iterator<Item = &Key> {
-        self.regions.iter().flat_map(|(_, keys)| keys)
+        let of_swaps = self.swaps.iter().map(|swap| &swap.key);
+        self.regions.iter().flat_map(|(_, keys)| keys).chain(of_swaps)
     }
 
     /// Says what the records of its sites look like.
     pub(super) fn describe(&self, sites: &mut [SiteRecord]) {
+        let mut describe = |site: u32, key: &Key, sp_delta| {
+            if let Some(site) = sites.get_mut(site as usize) {
+                *site = SiteRecord {
+                    installed: true,
+                    payload: key.values.payload() as u16,
+                    fields: key.values.varying_fields() as u16,
+                    units: key.units() as u8,
+                    sp_delta,
+                    is_guarded: key.swap.is_some(),
+                };
+            }
+        };
         for (region, keys) in &self.regions {
             for (event, key) in region.events.iter().zip(keys) {
-                if let Some(site) = sites.get_mut(event.site as usize) {
-                    *site = SiteRecord {
-                        installed: true,
-                        payload: key.values.payload() as u16,
-                        fields: key.values.varying_fields() as u16,
-                        units: key.units() as u8,
-                        sp_delta: event.sp_delta,
-                    };
-                }
+                describe(event.site, key, event.sp_delta);
             }
+        }
+        for swap in &self.swaps {
+            describe(swap.site, &swap.key, swap.sp_delta);
         }
     }
 }
@@ -68,10 +79,17 @@ pub(super) fn select(
     let is_entry = |site: &Site| site.kind == SiteKind::Entry;
     // Beginnings first: an end may then be recorded in the same region.
     let numbered = || sites.iter().zip(base..);
+    let mut swaps = Vec::new();
+    for (site, number) in numbered().filter(|(site, _)| site.kind == SiteKind::At) {
+        let swap = swap(plan, site, number, &body, source)?;
+        chooser.leave(swap.at);
+        swaps.push(swap);
+    }
     for (_, number) in numbered().filter(|(site, _)| is_entry(site)) {
         chooser.add_entry(number)?;
     }
-    for (site, number) in numbered().filter(|(site, _)| !is_entry(site)) {
+    let is_exit = |site: &Site| matches!(site.kind, SiteKind::Return | SiteKind::TailJump);
+    for (site, number) in numbered().filter(|(site, _)| is_exit(site)) {
         chooser.add_exit(number, site.kind, site.address, site.sp_delta)?;
     }
     let may_read = may_read(plan, first.function, &code, options);
@@ -87,7 +105,7 @@ pub(super) fn select(
         regions.push((region, keys));
     }
     regions.sort_by_key(|(region, _)| region.start);
-    Ok(Selected { index: first.function, entry, code, regions, has_all_values })
+    Ok(Selected { index: first.function, entry, code, regions, swaps, has_all_values })
 }
 
 fn check_code(body: &Body<'_>, sites: &[Site]) -> Result<(), Refused> {
@@ -101,10 +119,7 @@ fn check_code(body: &Body<'_>, sites: &[Site]) -> Result<(), Refused> {
     if code.is_assembly || ((code.analysis.loads_g || uses_tls) && !reloads_g(body)) {
         return Err(Refused::Abi0);
     }
-    match sites.iter().find(|site| site.kind == SiteKind::At) {
-        Some(site) => Err(Refused::NoSuchSite(site.address)),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 /// Whether g is loaded behind a call only: a Go function, entered with g in R14, that calls
@@ -146,12 +161,17 @@ fn may_read(plan: &Plan, index: u32, code: &FunctionCode, options: &EmitOptions)
     options.recovers_loads && (is_safe || function.witness.is_some())
 }
 
+/// The fetch program of a site.
+pub(super) fn ops_of(plan: &Plan, site: u32) -> Result<&[Op], Refused> {
+    let missing = || Refused::Unreadable("the plan has no such site".to_owned());
+    let site = plan.sites.get(site as usize).ok_or_else(missing)?;
+    let start = site.program.start as usize;
+    plan.ops.get(start..start + usize::from(site.program.len)).ok_or_else(missing)
+}
+
 /// The recorder for an event, and whether it records all of the site's values.
 fn key(plan: &Plan, event: &Event, may_read: bool) -> Result<(Key, bool), Refused> {
-    let missing = || Refused::Unreadable("the plan has no such site".to_owned());
-    let site = plan.sites.get(event.site as usize).ok_or_else(missing)?;
-    let start = site.program.start as usize;
-    let ops = plan.ops.get(start..start + usize::from(site.program.len)).ok_or_else(missing)?;
+    let ops = ops_of(plan, event.site)?;
     let (values, is_complete) = evaluate(ops, may_read)?;
     let is_entry = event.kind == SiteKind::Entry;
     let key = Key {
@@ -159,6 +179,7 @@ fn key(plan: &Plan, event: &Event, may_read: bool) -> Result<(Key, bool), Refuse
         saves_rdx: event.kind != SiteKind::Return || values.uses(Base::Register(2)),
         has_delta: is_entry || values.uses(Base::FirstSp),
         values,
+        swap: None,
     };
     if key.units() > MAX_UNITS {
         return Err(Refused::Payload(key.values.payload()));

@@ -67,6 +67,15 @@ impl CodeSource for ExecutableCode<'_> {
         let is_assembly = function.flags & flag::ASM != 0;
         Ok(FunctionCode { bytes, analysis, is_assembly, table_targets })
     }
+
+    fn is_ordinary(&self, entry: Svma) -> bool {
+        let function = self.executable.functions().ok().and_then(|table| table.find(entry));
+        function.is_some_and(|function| {
+            // Only Go's names have a dot: C follows another convention.
+            let is_go = function.flags & flag::ASM == 0 && function.name.contains('.');
+            function.entry == entry && is_go
+        })
+    }
 }
 
 /// The table that the jump at `jump` uses: `jmp [table + i*8]`, or in position-independent

@@ -5,6 +5,7 @@ use super::region::Region;
 use super::{EmitOptions, PATCH_LEN, Patch, Refused, TrampolinePc};
 use address::{Avma, Svma};
 use iced_x86::{Encoder, FlowControl, Instruction};
+use std::ops::Range;
 
 /// `lea r13, [rip + …]`, without the distance.
 const LEA_R13: [u8; 3] = [0x4c, 0x8d, 0x2d];
@@ -12,16 +13,18 @@ const LEA_R13: [u8; 3] = [0x4c, 0x8d, 0x2d];
 const JMP: u8 = 0xe9;
 
 /// Where to record an event and with which tag.
+#[derive(Clone, Copy)]
 pub(super) struct Call {
     pub(super) recorder: Avma,
     pub(super) tag: u32,
-    /// How far SP has moved, for recorders that ask.
+    /// How far SP has moved, for recorders that ask; at a swap, how far behind the place that the
+    /// recorder comes back to it goes on without a record.
     pub(super) delta: Option<u16>,
 }
 
 /// Stubs as they grow.
 pub(super) struct Stubs<'a> {
-    options: &'a EmitOptions,
+    pub(super) options: &'a EmitOptions,
     /// Address of the first byte of `code`.
     base: Avma,
     pub(super) code: Vec<u8>,
@@ -120,7 +123,7 @@ impl<'a> Stubs<'a> {
             self.piece(region.end, false);
             self.jump(self.options.bias.to_avma(region.end), region.end)?;
         }
-        self.patch(function, body, region, stub)
+        self.patch(function, body, region.start..region.end, stub)
     }
 
     fn copy_of(&self, start: Svma) -> Option<Avma> {
@@ -153,11 +156,11 @@ impl<'a> Stubs<'a> {
         Ok(())
     }
 
-    fn piece(&mut self, original: Svma, is_moved: bool) {
+    pub(super) fn piece(&mut self, original: Svma, is_moved: bool) {
         self.pieces.push(TrampolinePc { start: self.here(), original, is_moved });
     }
 
-    fn call(&mut self, call: &Call, at: Svma) -> Result<(), Refused> {
+    pub(super) fn call(&mut self, call: &Call, at: Svma) -> Result<(), Refused> {
         let delta = call.delta.map(u16::to_le_bytes);
         let delta = delta.as_ref().map_or(&[][..], |delta| delta);
         let back = PATCH_LEN + delta.len() + size_of_val(&call.tag);
@@ -169,7 +172,7 @@ impl<'a> Stubs<'a> {
         Ok(())
     }
 
-    fn jump(&mut self, to: Avma, at: Svma) -> Result<(), Refused> {
+    pub(super) fn jump(&mut self, to: Avma, at: Svma) -> Result<(), Refused> {
         let bytes = jump(self.here(), to).ok_or(Refused::Reach(at))?;
         self.code.extend_from_slice(&bytes);
         Ok(())
@@ -207,21 +210,21 @@ impl<'a> Stubs<'a> {
         Ok(())
     }
 
-    fn patch(
+    pub(super) fn patch(
         &mut self,
         function: u32,
         body: &Body<'_>,
-        region: &Region,
+        moved: Range<Svma>,
         stub: Avma,
     ) -> Result<(), Refused> {
-        let out_of_reach = Refused::Reach(region.start);
+        let Range { start: address, end } = moved;
+        let out_of_reach = Refused::Reach(address);
         let original = body
-            .bytes(region.start..region.start.add(PATCH_LEN as u64))
+            .bytes(address..address.add(PATCH_LEN as u64))
             .and_then(|bytes| bytes.try_into().ok())
             .ok_or_else(|| out_of_reach.clone())?;
-        let from = self.options.bias.to_avma(region.start);
+        let from = self.options.bias.to_avma(address);
         let replacement = jump(from, stub).ok_or(out_of_reach)?;
-        let (address, end) = (region.start, region.end);
         self.patches.push(Patch { function, address, original, replacement, end });
         Ok(())
     }

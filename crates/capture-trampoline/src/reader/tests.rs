@@ -10,13 +10,18 @@ use std::os::fd::AsFd as _;
 const RINGS: Rings = Rings { base: Avma(0), count: 2, bytes: SLACK };
 const SLOTS: u64 = SLACK as u64 / UNIT as u64;
 
-/// Site 0 carries nothing, site 1 carries 40 bytes, site 2 is not installed.
+/// Site 0 carries nothing, site 1 carries 40 bytes, site 2 is not installed, site 3 is a swap.
 fn sites() -> Vec<SiteInfo> {
-    let site = |installed, payload, units| SiteInfo {
-        record: SiteRecord { installed, payload, units, sp_delta: 16, fields: 0 },
+    let site = |installed, payload, units, is_guarded| SiteInfo {
+        record: SiteRecord { installed, payload, units, sp_delta: 16, fields: 0, is_guarded },
         is_entry: payload == 0,
     };
-    vec![site(true, 0, 1), site(true, 40, 3), site(false, 0, 1)]
+    vec![
+        site(true, 0, 1, false),
+        site(true, 40, 3, false),
+        site(false, 0, 1, false),
+        site(true, 0, 1, true),
+    ]
 }
 
 struct Target {
@@ -96,6 +101,20 @@ impl Target {
     fn counters(&self) -> (u64, u64) {
         self.reader.counters(&self.view)
     }
+}
+
+#[test]
+fn a_swap_that_did_not_swap_is_neither_a_record_nor_lost() {
+    let mut target = Target::new();
+    for goid in 1..=9 {
+        let (at, drops) = target.reserve(0, 1).unwrap();
+        target.fill(at, drops, 3, goid, &[]);
+        // The lowest byte of what is the caller elsewhere.
+        target.view.store(at + 16, 0x40_1000 | u64::from(goid % 3 == 0));
+        target.commit(at);
+    }
+    assert_eq!(target.settle(), [3, 6, 9]);
+    assert_eq!(target.counters(), (3, 0));
 }
 
 #[test]

@@ -2,12 +2,12 @@
 
 use super::RUNTIME;
 use address::Svma;
-use binary::code::{CodeFacts, ExitKind, analyze};
+use binary::code::{CodeFacts, ExitKind, analyze, swaps};
 use capture_trampoline::emit::{CodeSource, FunctionCode, Refused};
 use iced_x86::code_asm::registers::*;
 use iced_x86::code_asm::{CodeAssembler, dword_ptr, ptr, qword_ptr};
 use iced_x86::{Code, IcedError, Instruction, MemoryOperand, Register};
-use probe::{Plan, PlannedFunction, Program, Site};
+use probe::{Guard, Plan, PlannedFunction, Program, Site};
 use std::collections::HashMap;
 use wire::{GSource, Op, SiteKind};
 
@@ -41,6 +41,54 @@ pub const FUNCTIONS: &[(&str, bool, Write)] = &[
     ("moved_read", false, moved_read),
     ("shared_exit", true, shared_exit),
 ];
+
+/// Compare-and-swaps of the word at RDI + [`SWAPPED`], from EBX to another value.
+pub const SWAPS: &[(&str, Write)] =
+    &[("casgstatus", swap), ("coroswitch_m", swap_in_use), ("exitsyscall", swap_operand)];
+
+/// Where the swapped word lies in a g.
+pub const SWAPPED: i32 = 0x90;
+
+/// Number of the function of a swap: their slots lie behind the data.
+pub const fn swap_index(index: usize) -> usize {
+    17 + index
+}
+
+fn swap(asm: &mut CodeAssembler, _: u64) -> Result<(), IcedError> {
+    asm.mov(eax, ebx)?;
+    asm.lock().cmpxchg(dword_ptr(rdi + SWAPPED), ecx)?;
+    asm.sete(r8b)?;
+    asm.pushfq()?;
+    asm.pop(rsi)?;
+    asm.ret()
+}
+
+/// R12 and R13 hold something over the swap.
+fn swap_in_use(asm: &mut CodeAssembler, _: u64) -> Result<(), IcedError> {
+    asm.mov(r12, rdx)?;
+    asm.lea(r13, ptr(rsi + 5))?;
+    asm.mov(eax, ebx)?;
+    asm.lock().cmpxchg(dword_ptr(rdi + SWAPPED), ecx)?;
+    asm.pushfq()?;
+    asm.pop(rsi)?;
+    asm.lea(r8, ptr(r12 + r13))?;
+    asm.ret()
+}
+
+/// Behind a branch that leads to it, and with R12 for the new value.
+fn swap_operand(asm: &mut CodeAssembler, _: u64) -> Result<(), IcedError> {
+    let mut here = asm.create_label();
+    asm.mov(r12d, ecx)?;
+    asm.mov(eax, ebx)?;
+    asm.test(dl, 1)?;
+    asm.jne(here)?;
+    asm.xor(r9d, r9d)?;
+    asm.set_label(&mut here)?;
+    asm.lock().cmpxchg(dword_ptr(rdi + SWAPPED), r12d)?;
+    asm.pushfq()?;
+    asm.pop(rsi)?;
+    asm.ret()
+}
 
 /// The stack check; the caller sets the label behind its body and calls [`slow`].
 fn check(asm: &mut CodeAssembler, slow: iced_x86::code_asm::CodeLabel) -> Result<(), IcedError> {
@@ -216,13 +264,22 @@ impl CodeSource for Hand {
     fn function(&self, entry: Svma) -> Result<FunctionCode, Refused> {
         self.functions.get(&entry).cloned().ok_or(Refused::NoSuchSite(entry))
     }
+
+    fn is_ordinary(&self, _: Svma) -> bool {
+        true
+    }
 }
 
 impl Hand {
     pub fn new() -> Self {
         let mut text = vec![0xcc; TEXT_LEN as usize];
         let mut functions = HashMap::new();
-        for (index, &(name, _, write)) in FUNCTIONS.iter().enumerate() {
+        let plain = FUNCTIONS.iter().enumerate();
+        let plain = plain.map(|(index, &(name, _, write))| (index, format!("main.{name}"), write));
+        let swaps = SWAPS.iter().enumerate();
+        let swaps =
+            swaps.map(|(i, &(name, write))| (swap_index(i), format!("runtime.{name}"), write));
+        for (index, full_name, write) in plain.chain(swaps) {
             let entry = entry(index);
             let mut asm = CodeAssembler::new(64).expect("64 bits");
             write(&mut asm, entry.0).expect("assembles");
@@ -230,7 +287,6 @@ impl Hand {
             let at = (entry.0 - TEXT.0) as usize;
             text[at..at + code.len()].copy_from_slice(&code);
             let bytes = text[at..at + SLOT as usize].to_vec();
-            let full_name = format!("main.{name}");
             let facts = CodeFacts {
                 entry,
                 name: &full_name,
@@ -291,6 +347,42 @@ impl Hand {
                 entry: entry(index),
                 size: SLOT,
                 traced: true,
+                witness: None,
+                args: Vec::new(),
+                results: Vec::new(),
+            });
+        }
+        plan
+    }
+}
+
+impl Hand {
+    /// The swaps, with the same values at each.
+    pub fn swap_plan(&self, ops: &[Op]) -> Plan {
+        let program = Program { start: 0, len: ops.len() as u16 };
+        let mut plan = Plan { runtime: RUNTIME, ops: ops.to_vec(), ..Plan::default() };
+        for (index, (name, _)) in SWAPS.iter().enumerate() {
+            let entry = entry(swap_index(index));
+            let found = swaps(&self.functions[&entry].bytes, entry, SWAPPED as u32);
+            let [swap] = found[..] else { panic!("{name}: {found:?}") };
+            let after = swap.after;
+            plan.sites.push(Site {
+                function: index as u32,
+                kind: SiteKind::At,
+                address: swap.address,
+                file_offset: Default::default(),
+                sp_delta: 0,
+                g_source: GSource::R14,
+                program,
+                guard: Some(Guard { after, after_offset: Default::default() }),
+            });
+            plan.functions.push(PlannedFunction {
+                name: format!("runtime.{name}"),
+                file: String::new(),
+                line: 0,
+                entry,
+                size: SLOT,
+                traced: false,
                 witness: None,
                 args: Vec::new(),
                 results: Vec::new(),

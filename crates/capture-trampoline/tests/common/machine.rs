@@ -1,14 +1,14 @@
 //! Runs emitted code in this process: text, stubs, rings and goroutines of our own.
 
 use super::RUNTIME;
-use super::hand::{Hand, TEXT, TEXT_LEN, entry};
+use super::hand::{Hand, SWAPPED, TEXT, TEXT_LEN, entry};
 use address::{Avma, Bias};
 use capture_trampoline::emit::{EmitOptions, Emitted, emit};
 use capture_trampoline::layout::{DATA, HEAD, Header, LIMIT, Rings, UNIT};
 use iced_x86::code_asm::registers::*;
 use iced_x86::code_asm::{CodeAssembler, ptr, qword_ptr, xmmword_ptr};
 use probe::Plan;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Bytes of the whole arena.
 const ARENA: usize = 96 << 20;
@@ -50,6 +50,13 @@ impl Goroutine {
 
     pub fn address(&self) -> u64 {
         self.words.as_ptr() as u64
+    }
+
+    /// The word that swaps change.
+    pub fn swapped(&self) -> &AtomicU32 {
+        // SAFETY: an aligned word of the box, which lives as long as `self`; emitted code changes
+        // it by locked instructions only.
+        unsafe { AtomicU32::from_ptr((self.address() + SWAPPED as u64) as *mut u32) }
     }
 
     /// Makes it its m's gsignal.
