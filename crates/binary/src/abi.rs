@@ -27,6 +27,16 @@ pub enum Reg {
     Float(u8),
 }
 
+impl Reg {
+    /// Whether arguments are passed in it.
+    pub fn is_argument(self) -> bool {
+        match self {
+            Self::Int(number) => INT_ORDER.contains(&number),
+            Self::Float(number) => number < FLOAT_COUNT,
+        }
+    }
+}
+
 impl fmt::Display for Reg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const LEGACY: [&str; 8] = ["ax", "cx", "dx", "bx", "sp", "bp", "si", "di"];

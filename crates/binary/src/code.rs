@@ -6,20 +6,24 @@
 //! `morestack` and jump back to the function's first byte, so a probe there counts twice.
 
 mod analyze;
+mod kept;
 mod kernel;
 mod liveness;
 mod of_function;
 mod prologue;
 mod refused;
 mod special;
+mod spills;
 mod swaps;
 mod sweep;
 
 pub use analyze::analyze;
+pub use kept::{Kept, Lost};
 pub use kernel::{ProbeCost, Unprobeable};
 pub use liveness::{GeneralSet, Liveness, LivenessFacts, named_vectors};
 pub use of_function::analyze_function;
 pub use refused::Refused;
+pub use spills::{Spill, Spills};
 pub use swaps::{Outcome, Swap, swaps, swaps_of_function};
 
 use address::Svma;
@@ -92,7 +96,7 @@ pub struct Call {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Analysis {
     /// Where a call begins, each call passing it exactly once, with every argument register
-    /// as the caller left it. The address of an exit too when the function is that one
+    /// as the caller left it unless the stack grew: see [`Kept`]. The address of an exit too when the function is that one
     /// instruction (an empty body): the entry comes first then.
     pub entry: Result<CodeSite, Refused>,
     /// First instruction after the stack-bound check, or the first one when there is no check.
@@ -101,6 +105,8 @@ pub struct Analysis {
     pub has_stack_check: bool,
     /// The `morestack` that the check calls.
     pub morestack: Option<Svma>,
+    /// Registers that the code keeps over that call.
+    pub spills: Spills,
     /// Every RET and every jump out of the function, in address order. Empty for functions
     /// that only panic, throw or loop.
     pub exits: Vec<ExitSite>,

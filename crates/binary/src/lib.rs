@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod abi;
+mod argument_map;
 mod build_info;
 mod bytes;
 pub mod code;
@@ -30,6 +31,7 @@ mod type_layout;
 mod types;
 
 pub use abi::{AbiType, Convention, Piece, Place, Placements, Reg, Shape, assign};
+pub use argument_map::ArgumentMap;
 pub use build_info::{BuildInfo, Module};
 pub use detect::BuildMode;
 pub use dwarf::{

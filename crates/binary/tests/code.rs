@@ -1,7 +1,7 @@
 //! What `code::analyze` says of functions cut from real executables, as text.
 
 use address::Svma;
-use binary::code::{Analysis, CodeFacts, ExitKind, analyze};
+use binary::code::{Analysis, CodeFacts, ExitKind, Spills, analyze};
 use std::fmt::Write as _;
 
 /// A function: why it is here, its name, its address where it was cut from, its bytes in hex.
@@ -180,6 +180,19 @@ fn bytes(hex: &str) -> Vec<u8> {
     (0..hex.len()).step_by(2).map(byte).collect()
 }
 
+fn spills(spills: &Spills) -> String {
+    match spills {
+        Spills::Untouched => "the check ends the process".to_owned(),
+        Spills::Reloaded(spills) => {
+            let kept = spills
+                .iter()
+                .map(|spill| format!(" {}:{}@{}", spill.reg, spill.bytes, spill.offset));
+            format!("keeps{}", kept.collect::<String>())
+        }
+        Spills::Unknown => "keeps nothing known".to_owned(),
+    }
+}
+
 /// Addresses as offsets from the function's entry.
 fn dump(analysis: &Analysis, start: Svma) -> String {
     let mut text = String::new();
@@ -201,6 +214,7 @@ fn dump(analysis: &Analysis, start: Svma) -> String {
             offset(analysis.body),
             offset(morestack)
         );
+        let _ = writeln!(text, "  {}", spills(&analysis.spills));
     }
     for exit in &analysis.exits {
         let kind = match exit.kind {

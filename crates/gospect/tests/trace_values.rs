@@ -4,7 +4,8 @@ mod common;
 
 use common::{Trace, number, text};
 use serde_json::{Value, json};
-use testkit::{Fixture, Mode, newest, oldest};
+use std::collections::BTreeSet;
+use testkit::{Fixture, Mode, Toolchain, newest, oldest};
 
 /// A function's name without what stands in brackets: `go.shape.int` is the compiler's.
 fn plain(name: &str) -> String {
@@ -162,4 +163,68 @@ fn root_long_texts_are_cut_at_the_length_asked_for() {
         .map(number)
         .collect();
     assert_eq!(cut, [1000 - 16], "one text is longer than 16 bytes");
+}
+
+/// A run in which stacks grow at the calls of functions that do not use their parameters.
+fn growing(toolchain: &Toolchain, patterns: &[&str]) -> Trace {
+    let program = Fixture::build("recycle", toolchain, Mode::Exe);
+    let run = ["-unused", "100", "-g", "0", "-n", "0", "-churn", "0"];
+    let options: Vec<&str> = patterns.iter().flat_map(|pattern| ["-u", pattern]).collect();
+    let trace = Trace::launch(&options, &program, &run);
+    trace.output.expect_code(0);
+    assert!(number(&trace.done()["moved"]) >= 100, "stacks that moved: {}", trace.done());
+    trace
+}
+
+/// A value or why there is none, of all calls each once; and how many calls there were.
+fn of_argument(trace: &Trace, function: &str, name: &str) -> (usize, BTreeSet<String>) {
+    let calls = trace.calls_of(function);
+    let shown = |call: &&Value| {
+        let args = call["args"].as_array().expect("a list");
+        let value = args.iter().find(|value| value["name"] == name).expect("the argument");
+        value["unavailable"].as_str().map_or_else(|| value["value"].to_string(), str::to_owned)
+    };
+    (calls.len(), calls.iter().map(shown).collect())
+}
+
+#[test]
+fn root_what_is_lost_when_a_stack_grows_at_the_call_is_not_shown() {
+    let one = |reason: &str| (6400, BTreeSet::from([reason.to_owned()]));
+    let numbers = |to: u32| (6400, (1..=to).map(|n| n.to_string()).collect::<BTreeSet<_>>());
+    for toolchain in [oldest(), newest()] {
+        let trace = growing(&toolchain, &["main.lost", "main.beside"]);
+        let lost = one("not used by the function, so not kept when its stack grows");
+        for name in ["id", "name"] {
+            assert_eq!(of_argument(&trace, "main.lost", name), lost, "{name}");
+        }
+        assert_eq!(of_argument(&trace, "main.beside", "id"), numbers(100));
+        assert_eq!(of_argument(&trace, "main.beside", "used"), numbers(64));
+        let gone = one("what it points to is not kept when the stack grows");
+        assert_eq!(of_argument(&trace, "main.beside", "name"), gone);
+        for call in trace.of_type("call") {
+            let (id, half) = (&call["args"][0], &call["args"][1]);
+            let is_half = half["value"].as_f64() == id["value"].as_f64().map(|id| id / 2.0);
+            assert!(half["unavailable"].is_string() || is_half, "{call}");
+        }
+    }
+}
+
+#[test]
+fn root_rules_do_not_read_what_is_lost_when_a_stack_grows_at_the_call() {
+    let rules = [
+        "main.lost(id=%ax:u64, context=%dx:u64, g=%r14:u64)",
+        "main.beside(id=%ax:u64, text=(+0(%bx)):c64, length=%cx:s64, scratch=%r12:u64)",
+    ];
+    let trace = growing(&newest(), &rules);
+    let one = |reason: &str| (6400, BTreeSet::from([reason.to_owned()]));
+    let of_lost = |name| of_argument(&trace, "main.lost", name);
+    assert_eq!(of_lost("id"), one("not used by the function, so not kept when its stack grows"));
+    assert_eq!(of_lost("context"), one("register not kept when the stack grows"));
+    let is_address = |g: &String| g.parse().is_ok_and(|g: u64| g > 4096);
+    assert!(of_lost("g").1.iter().all(is_address), "{:?}", of_lost("g"));
+    let of_beside = |name| of_argument(&trace, "main.beside", name);
+    assert_eq!(of_beside("id").1.len(), 100);
+    assert_eq!(of_beside("text"), one("what it points to is not kept when the stack grows"));
+    assert_eq!(of_beside("length"), one("8"));
+    assert_eq!(of_beside("scratch"), one("register not kept when the stack grows"));
 }

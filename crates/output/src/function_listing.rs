@@ -18,7 +18,7 @@ pub struct ListedValue {
     pub ty: String,
     /// Where it is at the first instruction or at a return: `ax`, `bx+cx`, `stack+8`, `none`.
     pub loc: Option<String>,
-    /// Why that is not known.
+    /// Why that is not known, or why what is there need not be what was passed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unavailable: Option<String>,
 }

@@ -4,10 +4,12 @@
 //! equal ones once (all returns of a function read the same results).
 
 mod auto;
+mod lost;
 mod rule_value;
 mod witness;
 
 pub use auto::{AutoPlace, AutoShape, compile_value};
+pub use lost::{lost_rule_param, lost_value};
 pub use rule_value::compile_rule_param;
 pub use witness::{PANIC_TEXT_BYTES, RecoverySp, WitnessOffsets, witness_ops};
 

@@ -2,14 +2,14 @@
 
 use crate::compile::{
     AutoPlace, AutoShape, Builder, OpTable, RecoverySp, WitnessOffsets, compile_rule_param,
-    compile_value, witness_ops,
+    compile_value, lost_value, witness_ops,
 };
 use crate::plan::{Program, RefusalReason};
 use crate::selection::{Matches, Selected, Selection, select};
 use crate::value::{ValueKind, ValueSpec};
 use crate::{ImageId, Plan, PlannedFunction, Refusal, RuntimeLayout, Site, Witness};
 use address::{FileOffset, Svma};
-use binary::code::{Analysis, CodeFacts, CodeSite, ExitKind, ProbeCost, analyze};
+use binary::code::{Analysis, CodeSite, ExitKind, Kept, ProbeCost};
 use binary::{
     Convention, DebugInfo, Executable, Function, FunctionKey, Kind, Place, PlacedSignature,
     PlacedVariable, Reg, TypeInfo, convention_of,
@@ -54,7 +54,8 @@ pub struct Question<'a> {
     pub values: ValueOptions,
     /// The runtime's layout.
     pub runtime: RuntimeFacts,
-    /// Text that a process may still hash at its start, see [`CodeFacts::fips`].
+    /// Text that a process may still hash at its start, see
+    /// [`binary::code::CodeFacts::fips`].
     pub fips: Option<&'a Range<Svma>>,
 }
 
@@ -162,23 +163,11 @@ pub fn analyze_function(
     function: &Function,
     fips: Option<&Range<Svma>>,
 ) -> Result<Analysis, binary::Error> {
-    let table = executable.functions()?;
     let size = function.end.since(function.entry).unwrap_or_default();
     if size > MAX_FUNCTION {
         return Err(binary::Error::corrupt("function table", format!("{size} bytes of code")));
     }
-    let code = executable.image().read_vec(function.entry, size)?;
-    let facts = CodeFacts {
-        entry: function.entry,
-        name: &function.name,
-        is_assembly: function.flags & binary::flag::ASM != 0,
-        sp_write: function.flags & binary::flag::SP_WRITE != 0,
-        is_top_frame: function.flags & binary::flag::TOP_FRAME != 0,
-        deferreturn: function.deferreturn,
-        fips,
-        sp_delta: &|pc| table.sp_delta(function, pc),
-    };
-    Ok(analyze(&code, &facts))
+    binary::code::analyze_function(executable, function, fips)
 }
 
 /// Why uprobes cannot trace a function: it has no place where a call begins, or the kernel
@@ -225,6 +214,7 @@ struct FunctionSites {
     entry: CodeSite,
     exits: Vec<(CodeSite, SiteKind)>,
     g_source: GSource,
+    kept: Kept,
 }
 
 impl<'a> Planner<'a> {
@@ -256,6 +246,7 @@ impl<'a> Planner<'a> {
         if let Some(reason) = uprobe_refusal(&analysis) {
             return Err(reason);
         }
+        let kept = Kept::of(self.question.executable, function, &analysis);
         let entry = analysis.entry.map_err(|refused| refused.to_string())?;
         let mut exits = Vec::new();
         for exit in &analysis.exits {
@@ -267,7 +258,7 @@ impl<'a> Planner<'a> {
         }
         let assembly = function.flags & binary::flag::ASM != 0;
         let g_source = if assembly || analysis.loads_g { GSource::Tls } else { GSource::R14 };
-        Ok(FunctionSites { entry, exits, g_source })
+        Ok(FunctionSites { entry, exits, g_source, kept })
     }
 
     fn add_traced(&mut self, selected: &Selected) -> Result<(), binary::Error> {
@@ -285,10 +276,11 @@ impl<'a> Planner<'a> {
             selected.rule.and_then(|i| self.question.selection.wanted.get(i)?.params.as_ref());
         let args = match (rule, &signature) {
             (Some(params), _) => {
-                params.iter().map(|param| compile_rule_param(param, &mut builder)).collect()
+                let kept = &sites.kept;
+                params.iter().map(|param| compile_rule_param(param, kept, &mut builder)).collect()
             }
             (None, Some(signature)) if self.question.values.arguments => {
-                compile_all(&signature.params, &mut builder)
+                compile_all(&signature.params, &sites.kept, &mut builder)
             }
             _ => Vec::new(),
         };
@@ -296,7 +288,7 @@ impl<'a> Planner<'a> {
         let mut builder = Builder::new(self.question.values.max_string);
         let results = match &signature {
             Some(signature) if self.question.values.results => {
-                compile_all(&signature.results, &mut builder)
+                compile_all(&signature.results, &Kept::all(), &mut builder)
             }
             _ => Vec::new(),
         };
@@ -453,12 +445,16 @@ impl<'a> Planner<'a> {
     }
 }
 
-fn compile_all(variables: &[PlacedVariable], builder: &mut Builder) -> Vec<ValueSpec> {
+/// Values of which `kept` is what there is at the site.
+fn compile_all(variables: &[PlacedVariable], kept: &Kept, builder: &mut Builder) -> Vec<ValueSpec> {
     variables
         .iter()
         .map(|variable| {
             let shape = shape_of(&variable.ty);
-            let place = place_of(variable);
+            let place = match lost_value(variable, kept) {
+                Err(lost) => AutoPlace::Missing(lost.to_string()),
+                Ok(()) => place_of(variable),
+            };
             compile_value(&variable.name, &variable.ty.name, &shape, &place, builder)
         })
         .collect()

@@ -144,15 +144,25 @@ impl RuleType {
     }
 }
 
+impl RuleType {
+    /// Bytes that are read.
+    pub fn bytes(self) -> u16 {
+        match self {
+            Self::Signed(bytes) | Self::Unsigned(bytes) | Self::Float(bytes) => bytes.into(),
+            Self::Text(bytes) => bytes,
+        }
+    }
+}
+
 impl fmt::Display for RuleType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (kind, bytes) = match *self {
-            Self::Signed(bytes) => ('s', u16::from(bytes)),
-            Self::Unsigned(bytes) => ('u', u16::from(bytes)),
-            Self::Float(bytes) => ('f', u16::from(bytes)),
-            Self::Text(bytes) => ('c', bytes),
+        let kind = match *self {
+            Self::Signed(_) => 's',
+            Self::Unsigned(_) => 'u',
+            Self::Float(_) => 'f',
+            Self::Text(_) => 'c',
         };
-        write!(f, "{kind}{}", bytes * 8)
+        write!(f, "{kind}{}", self.bytes() * 8)
     }
 }
 

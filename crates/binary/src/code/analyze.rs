@@ -3,6 +3,7 @@
 use super::kernel::probe_cost;
 use super::prologue::{StackCheck, stack_check};
 use super::special::refused_by_name;
+use super::spills::spills;
 use super::sweep::Sweep;
 use super::{Analysis, Call, CodeFacts, CodeSite, ExitKind, ExitSite, ProbeCost, Refused};
 use address::Svma;
@@ -40,6 +41,7 @@ pub fn analyze(code: &[u8], facts: &CodeFacts<'_>) -> Analysis {
         body: at(body_index).map_or(facts.entry, |instruction| Svma(instruction.ip())),
         has_stack_check: check.is_some(),
         morestack: check.and_then(|check| at(check.call)).and_then(direct_target),
+        spills: spills(&sweep, check),
         exits: flow.exits,
         calls: flow.calls,
         branch_targets,

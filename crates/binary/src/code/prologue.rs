@@ -11,6 +11,7 @@
 //! `//go:systemstack` functions compare with `stackguard1`, at 18h.
 
 use super::sweep::Sweep;
+use crate::abi::Reg;
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 /// A check is over within so many instructions.
@@ -27,19 +28,41 @@ pub(super) struct StackCheck {
     pub(super) call: usize,
     /// Index of the jump back to the entry.
     pub(super) back: usize,
+    /// Index of the first instruction of the slow path.
+    pub(super) slow: usize,
+    /// Whether the slow path ends the process: it is `morestackc`'s, by the guard it compares
+    /// with.
+    pub(super) is_fatal: bool,
+    /// The register that holds g.
+    g: Register,
 }
+
+impl StackCheck {
+    /// Whether the check overwrites a register.
+    pub(super) fn writes(&self, reg: Reg) -> bool {
+        let scratch = [Register::R12, Register::R13, self.g];
+        scratch.iter().any(|scratch| reg == Reg::Int(scratch.number() as u8))
+    }
+}
+
+/// Offset of `g.stackguard1` (runtime/runtime2.go).
+const STACKGUARD1: u64 = 0x18;
 
 /// Finds the check of a function that has one.
 pub(super) fn stack_check(sweep: &Sweep) -> Option<StackCheck> {
-    let mut compared = false;
+    let mut compared = None;
+    let mut jumped = None;
     for (index, instruction) in sweep.instructions.iter().take(MAX_CHECK).enumerate() {
         match instruction.mnemonic() {
-            Mnemonic::Cmp if compares_guard(instruction) => compared = true,
-            Mnemonic::Jbe if compared => {
-                let (call, back) = slow_path(sweep, instruction.near_branch_target())?;
-                return Some(StackCheck { body: index + 1, call, back });
+            Mnemonic::Cmp if compares_guard(instruction) => compared = Some(instruction),
+            Mnemonic::Jbe => {
+                let target = instruction.near_branch_target();
+                if jumped.is_some_and(|jumped| jumped != target) {
+                    return None;
+                }
+                return slow_path(sweep, compared?, index + 1, target);
             }
-            Mnemonic::Jb if !compared => {}
+            Mnemonic::Jb if compared.is_none() => jumped = Some(instruction.near_branch_target()),
             Mnemonic::Mov | Mnemonic::Lea | Mnemonic::Sub if writes_scratch(instruction) => {}
             _ => return None,
         }
@@ -63,19 +86,25 @@ fn writes_scratch(instruction: &Instruction) -> bool {
     )
 }
 
-/// The CALL of `morestack` and the jump back to the entry, from the first instruction of
-/// the slow path.
-fn slow_path(sweep: &Sweep, start: u64) -> Option<(usize, usize)> {
+/// The check whose slow path begins at `target`.
+fn slow_path(
+    sweep: &Sweep,
+    compared: &Instruction,
+    body: usize,
+    target: u64,
+) -> Option<StackCheck> {
     let entry = sweep.instructions.first()?.ip();
-    let start = sweep.index_of(start)?;
+    let slow = sweep.index_of(target)?;
     let mut call = None;
-    let slow = sweep.instructions.iter().enumerate().skip(start).take(MAX_SLOW_PATH);
-    for (index, instruction) in slow {
+    for (index, instruction) in sweep.instructions.iter().enumerate().skip(slow).take(MAX_SLOW_PATH)
+    {
         match instruction.flow_control() {
             FlowControl::Next => {}
             FlowControl::Call if call.is_none() => call = Some(index),
             FlowControl::UnconditionalBranch if instruction.near_branch_target() == entry => {
-                return call.map(|call| (call, index));
+                let is_fatal = compared.memory_displacement64() == STACKGUARD1;
+                let g = compared.memory_base();
+                return call.map(|call| StackCheck { body, call, back: index, slow, is_fatal, g });
             }
             _ => return None,
         }

@@ -24,6 +24,8 @@ mod field {
 
 /// `internal/abi.PCDATA_InlTreeIndex`.
 const PCDATA_INLINE_INDEX: usize = 2;
+/// `internal/abi.FUNCDATA_ArgsPointerMaps`.
+const FUNCDATA_ARGUMENT_MAPS: usize = 0;
 /// `internal/abi.FUNCDATA_InlTree`.
 const FUNCDATA_INLINE_TREE: usize = 3;
 /// A funcdata offset or a file index that stands for none.
@@ -221,11 +223,20 @@ impl Table {
 
     /// Offset of the inline tree from `moduledata.gofunc`.
     pub fn inline_tree(&self, record: &Record) -> Option<u32> {
-        if usize::from(self.byte(record, self.format.func.nfuncdata)) <= FUNCDATA_INLINE_TREE {
+        self.funcdata(record, FUNCDATA_INLINE_TREE)
+    }
+
+    /// Offset of the pointer maps of the arguments from `moduledata.gofunc`.
+    pub fn argument_maps(&self, record: &Record) -> Option<u32> {
+        self.funcdata(record, FUNCDATA_ARGUMENT_MAPS)
+    }
+
+    fn funcdata(&self, record: &Record, number: usize) -> Option<u32> {
+        if usize::from(self.byte(record, self.format.func.nfuncdata)) <= number {
             return None;
         }
         let npcdata = self.word(record, field::NPCDATA)? as usize;
-        let word = npcdata.checked_add(FUNCDATA_INLINE_TREE)?;
+        let word = npcdata.checked_add(number)?;
         let at = self.format.func.size.checked_add(word.checked_mul(4)?)?;
         self.word(record, at).filter(|&offset| offset != NONE)
     }

@@ -184,8 +184,9 @@ fn split(ops: &[Op]) -> Result<Vec<Field>, Refused> {
     for &op in ops.iter().take(MAX_PROGRAM_OPS) {
         let len = op.imm.clamp(0, MAX_FIELD_DATA as i64) as u16;
         let emit = match op.code {
-            // SP is not what it was at the plan's site, and the recorder uses the others.
-            OpCode::Reg if matches!(op.a & 15, 4 | 12 | 13 | 15) => {
+            // SP and BP are not what they were at the plan's site where instructions were passed
+            // over, and the recorder uses the others.
+            OpCode::Reg if matches!(op.a & 15, 4 | 5 | 12 | 13 | 15) => {
                 return Err(Refused::Register(op.a & 15));
             }
             OpCode::FloatReg if op.a & 15 == 15 => return Err(Refused::Vector(15)),

@@ -5,6 +5,7 @@ use crate::rule::{Rule, Step};
 use crate::test_image::Image;
 use crate::value::{Value, decode};
 use address::{Avma, ReadMemory};
+use binary::code::Kept;
 use proptest::prelude::*;
 use wire::{FieldStatus, Fields};
 
@@ -145,8 +146,10 @@ fn the_documented_rule_reads_a_student() {
     let mut builder = Builder::default();
     let list = "s.name=(*+0(%ax)):c128, s.name.len=(+8(%ax)):s64, s.age=(+16(%ax)):s64, p=%ax:u64, \
                 c=%cx:c24, f=(+8(%sp)):f64";
-    let specs: Vec<ValueSpec> =
-        rule_params(list).iter().map(|param| compile_rule_param(param, &mut builder)).collect();
+    let specs: Vec<ValueSpec> = rule_params(list)
+        .iter()
+        .map(|param| compile_rule_param(param, &Kept::all(), &mut builder))
+        .collect();
     let mut registers = Registers { sp_first: BASE + 192, ..Registers::default() };
     registers.gpr[0] = BASE;
     registers.gpr[1] = u64::from_le_bytes(*b"goodbye!");
@@ -407,7 +410,7 @@ proptest! {
         param.expr.register.0 = register;
         param.expr.steps.clone_from(&steps);
         let mut builder = Builder::default();
-        let spec = compile_rule_param(&param, &mut builder);
+        let spec = compile_rule_param(&param, &Kept::all(), &mut builder);
         let payload = interpret(&builder.finish(), &registers, 0, &memory);
         let decoded = decode(&[spec], &mut Fields::new(&payload)).remove(0);
 

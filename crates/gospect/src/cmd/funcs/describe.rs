@@ -1,12 +1,13 @@
 //! All that is said about one function.
 
 use address::Svma;
-use binary::code::Analysis;
+use binary::code::{Analysis, Kept};
 use binary::{
     DebugInfo, Executable, Function, FunctionKey, FunctionTable, InlinedCall, PlacedSignature,
     PlacedVariable, convention_of, flag,
 };
 use output::{InlinedAt, ListedFunction, ListedValue, Traceable};
+use probe::compile::lost_value;
 use probe::planner::{analyze_function, callees, uprobe_refusal};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -77,9 +78,11 @@ impl Describer<'_> {
             Err(error) => Traceable::no(error.to_string()),
             Ok(analysis) => uprobe_refusal(analysis).map_or_else(Traceable::yes, Traceable::no),
         };
+        let kept = analysis.as_ref().map(|found| Kept::of(self.executable, function, found));
+        let kept = kept.unwrap_or_else(|_| Kept::all());
         let (entry, exits) = analysis.map(|found| self.sites(&found)).unwrap_or_default();
         let (params, results, signature_unavailable) = match self.signature(function) {
-            Ok(signature) => (values(&signature.params), values(&signature.results), None),
+            Ok(found) => (values(&found.params, &kept), values(&found.results, &Kept::all()), None),
             Err(reason) => (Vec::new(), Vec::new(), Some(reason)),
         };
         let place = self.table.file_line(function, function.entry);
@@ -165,10 +168,14 @@ impl Describer<'_> {
     }
 }
 
-fn values(variables: &[PlacedVariable]) -> Vec<ListedValue> {
+/// Values with their places, and why they are not to be had there.
+fn values(variables: &[PlacedVariable], kept: &Kept) -> Vec<ListedValue> {
     let listed = variables.iter().map(|variable| {
         let (loc, unavailable) = match &variable.place {
-            Ok(place) => (Some(place.to_string()), None),
+            Ok(place) => (
+                Some(place.to_string()),
+                lost_value(variable, kept).err().map(|lost| lost.to_string()),
+            ),
             Err(reason) => (None, Some(reason.clone())),
         };
         let ty = variable.ty.name.to_string();
