@@ -71,13 +71,12 @@ pub(super) fn swap(
     source: &dyn CodeSource,
 ) -> Result<Swap, Refused> {
     let missing = Refused::NoSuchSite(site.address);
-    let guard = site.guard.ok_or_else(|| missing.clone())?;
     let at = body.index_of(site.address).ok_or_else(|| missing.clone())?;
     let instruction = body.instructions.get(at).ok_or_else(|| missing.clone())?;
     let is_swap = instruction.mnemonic() == Mnemonic::Cmpxchg
         && instruction.op0_kind() == OpKind::Memory
         && !instruction.is_ip_rel_memory_operand();
-    if !is_swap || instruction.next_ip() != guard.after.0 || instruction.len() < PATCH_LEN {
+    if !is_swap || site.guard.is_none() || instruction.len() < PATCH_LEN {
         return Err(missing);
     }
     let why = Obstacle::Page;

@@ -374,7 +374,7 @@ impl Hand {
                 sp_delta: 0,
                 g_source: GSource::R14,
                 program,
-                guard: Some(Guard { after, after_offset: Default::default() }),
+                guard: Some(Guard { after, after_offset: Default::default(), zero: true }),
             });
             plan.functions.push(PlannedFunction {
                 name: format!("runtime.{name}"),
