@@ -7,6 +7,7 @@ use crate::memory::TargetMemory;
 use crate::prepare::{self, Hooks, Made};
 use crate::ptrace::{self, AboutToExec, on_own_thread};
 use crate::reader::Reader;
+use crate::slice;
 use address::Avma;
 use binary::Executable;
 use capture::{Capture, Counters, Request, Scope};
@@ -22,8 +23,14 @@ use wire::{Record, RecordFlags, RecordKind};
 /// How long a launched process may take to become the program.
 const EXEC_LIMIT: Duration = Duration::from_secs(60);
 
-/// Longest pause between two rounds. A full ring of a busy CPU lasts about a millisecond.
-const MAX_PAUSE: Duration = Duration::from_millis(5);
+/// Longest pause between two rounds while nothing comes.
+const MAX_PAUSE: Duration = Duration::from_millis(4);
+
+/// Longest while something comes. A ring of a busy CPU is full after a few milliseconds.
+const BUSY_PAUSE: Duration = Duration::from_millis(2);
+
+/// Shortest pause, unless there is none: waking up costs some microseconds.
+const MIN_PAUSE: Duration = Duration::from_micros(250);
 
 /// How often a target is asked whether it still has the memory we know. A program that replaces
 /// itself and ends within that time is only seen to end.
@@ -50,6 +57,8 @@ pub struct TrampolineCapture {
     clock: Clock,
     pause: Duration,
     attached: bool,
+    /// Whether the thread that reads has been told to the kernel.
+    is_reading: bool,
 }
 
 struct Installed {
@@ -120,6 +129,7 @@ impl TrampolineCapture {
             clock: Clock::new(),
             pause: Duration::ZERO,
             attached: true,
+            is_reading: false,
         };
         for pid in pids {
             // When one fails, dropping `capture` takes it out of the others.
@@ -207,16 +217,17 @@ impl TrampolineCapture {
 impl Installed {
     /// Whether nothing more is written into the rings, and what ended it.
     fn end(&mut self, attached: bool) -> Option<Option<RecordKind>> {
+        // A look costs two system calls.
+        if attached && self.checked.elapsed() < CHECK {
+            return None;
+        }
+        self.checked = Instant::now();
         if !self.target.process.is_alive() {
             return Some(Some(RecordKind::ProcessExit));
         }
         if !attached {
             return Some(None);
         }
-        if self.checked.elapsed() < CHECK {
-            return None;
-        }
-        self.checked = Instant::now();
         if self.target.memory.is_current() {
             return None;
         }
@@ -236,20 +247,23 @@ impl Capture for TrampolineCapture {
         timeout: Duration,
         sink: &mut dyn FnMut(&[u8]),
     ) -> Result<usize, capture::Error> {
+        if !std::mem::replace(&mut self.is_reading, true) {
+            slice::shorten();
+        }
         let deadline = Instant::now().checked_add(timeout);
+        let left = || deadline.map_or(MAX_PAUSE, |d| d.saturating_duration_since(Instant::now()));
         loop {
+            // First: what comes in small pieces costs more to read than it has to.
+            let pause = self.pause.min(left());
+            if !pause.is_zero() {
+                self.wait(pause);
+            }
             let (handed, fill) = self.round(sink);
-            self.pause = match fill {
-                20.. => Duration::ZERO,
-                1.. => Duration::from_micros(500),
-                0 => (self.pause * 2).clamp(Duration::from_micros(500), MAX_PAUSE),
-            };
-            let left = deadline.map_or(MAX_PAUSE, |d| d.saturating_duration_since(Instant::now()));
+            self.pause = next_pause(self.pause, handed, fill);
             let is_done = self.installed.iter().all(|one| one.is_over);
-            if handed > 0 || left.is_zero() || is_done {
+            if handed > 0 || is_done || left().is_zero() {
                 return Ok(handed);
             }
-            self.wait(self.pause.min(left));
         }
     }
 
@@ -276,6 +290,19 @@ impl Capture for TrampolineCapture {
             }
         }
         result
+    }
+}
+
+/// How long to wait before the next round, when so much was handed over in this one and the fullest
+/// ring was so full, in percent. Aims at some percent: far from full when the next round comes
+/// late, and so much that waking up for it is worth it.
+fn next_pause(pause: Duration, handed: usize, fill: u64) -> Duration {
+    match fill {
+        25.. => Duration::ZERO,
+        10.. => pause / 2,
+        3.. => pause.max(MIN_PAUSE),
+        _ if handed > 0 => (pause * 2).clamp(MIN_PAUSE, BUSY_PAUSE),
+        _ => (pause * 2).clamp(MIN_PAUSE, MAX_PAUSE),
     }
 }
 

@@ -64,15 +64,20 @@ impl Pair {
 struct Line {
     anchor: Pair,
     /// Nanoseconds for each tick, with [`SHIFT`] fraction bits.
-    rate: i128,
+    rate: u64,
 }
 
 impl Line {
+    #[inline]
     fn ns(&self, tsc: u64) -> u64 {
-        let ticks = i128::from(tsc) - i128::from(self.anchor.tsc);
-        // Ticks fit 65 bits and the rate about 40: no overflow.
-        let ns = i128::from(self.anchor.ns) + ((ticks * self.rate) >> SHIFT);
-        u64::try_from(ns.max(0)).unwrap_or(u64::MAX)
+        let span = |from: u64, to: u64| {
+            let ns = (u128::from(to - from) * u128::from(self.rate)) >> SHIFT;
+            u64::try_from(ns).unwrap_or(u64::MAX)
+        };
+        match self.anchor.tsc {
+            anchor if tsc >= anchor => self.anchor.ns.saturating_add(span(anchor, tsc)),
+            anchor => self.anchor.ns.saturating_sub(span(tsc, anchor)),
+        }
     }
 }
 
@@ -85,6 +90,8 @@ pub(crate) struct Clock {
     now: Line,
     /// The largest time given out.
     last: u64,
+    /// Counter value at which the rate is to be refined.
+    due: u64,
 }
 
 impl Clock {
@@ -97,15 +104,21 @@ impl Clock {
             second = Pair::take();
         }
         let line = Line { anchor: first, rate: rate(first, second) };
-        Self { first, before: line, now: line, last: 0 }
+        let mut clock = Self { first, before: line, now: line, last: 0, due: 0 };
+        clock.due = clock.next();
+        clock
     }
 
     /// Refines the rate when it is time to.
     pub(crate) fn refine(&mut self) {
-        let pair = Pair::take();
-        if pair.ns.saturating_sub(self.now.anchor.ns) >= REFINE_NS {
-            self.refine_with(pair);
+        if tsc() >= self.due {
+            self.refine_with(Pair::take());
+            self.due = self.next();
         }
+    }
+
+    fn next(&self) -> u64 {
+        self.now.anchor.tsc.saturating_add(self.ticks(REFINE_NS))
     }
 
     fn refine_with(&mut self, pair: Pair) {
@@ -113,8 +126,9 @@ impl Clock {
         let error = i128::from(pair.ns) - i128::from(ours);
         let measured = rate(self.first, pair);
         // The error is made good over the time until the next refinement.
-        let slew = error * measured / i128::from(REFINE_NS);
-        let rate = measured + slew.clamp(-MAX_SLEW, MAX_SLEW);
+        let slew = error * i128::from(measured) / i128::from(REFINE_NS);
+        let rate = i128::from(measured) + slew.clamp(-MAX_SLEW, MAX_SLEW);
+        let rate = u64::try_from(rate).unwrap_or(measured);
         self.before = self.now;
         self.now = Line { anchor: Pair { tsc: pair.tsc, ns: ours }, rate };
         // A rate that changes (adjtime) is followed: not older than some refinements.
@@ -132,15 +146,16 @@ impl Clock {
 
     /// How many ticks a time of `ns` nanoseconds has.
     pub(crate) fn ticks(&self, ns: u64) -> u64 {
-        let ticks = (i128::from(ns) << SHIFT) / self.now.rate.max(1);
+        let ticks = (u128::from(ns) << SHIFT) / u128::from(self.now.rate.max(1));
         u64::try_from(ticks).unwrap_or(u64::MAX)
     }
 }
 
 /// Nanoseconds for each tick between two pairs.
-fn rate(from: Pair, to: Pair) -> i128 {
-    let ticks = i128::from(to.tsc.saturating_sub(from.tsc)).max(1);
-    (i128::from(to.ns.saturating_sub(from.ns)) << SHIFT) / ticks
+fn rate(from: Pair, to: Pair) -> u64 {
+    let ticks = u128::from(to.tsc.saturating_sub(from.tsc)).max(1);
+    let rate = (u128::from(to.ns.saturating_sub(from.ns)) << SHIFT) / ticks;
+    u64::try_from(rate).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -164,7 +179,7 @@ mod tests {
         // A counter of 2 GHz whose clock is found to be 100 ppm fast.
         let first = Pair { tsc: 1_000_000, ns: 5_000_000 };
         let line = Line { anchor: first, rate: (1 << SHIFT) / 2 };
-        let mut clock = Clock { first, before: line, now: line, last: 0 };
+        let mut clock = Clock { first, before: line, now: line, last: 0, due: 0 };
         let mut last = 0;
         for second in 1..20u64 {
             let tsc = first.tsc + second * 1_000_000_000;

@@ -136,15 +136,20 @@ impl Header {
             word.copy_from_slice(&unit[at..at + 8]);
             u64::from_le_bytes(word)
         };
-        let (goid, caller, last) = (word(8), word(16), word(24));
+        Self::of([word(0), word(8), word(16), word(24)])
+    }
+
+    /// As [`Header::read`], of words.
+    #[inline]
+    pub fn of([tsc, goid, caller, last]: [u64; UNIT / 8]) -> Self {
         let low = (1 << 48) - 1;
         let tag = last as u32;
         Self {
-            tsc: word(0),
+            tsc,
             goid: goid & low,
             tid: (goid >> 48) as u32 | ((caller >> 48) as u32 & 0xff) << 16,
             caller: caller & low,
-            drops: unit[record::DROPS as usize],
+            drops: (caller >> 56) as u8,
             site: tag & TAG_SITE,
             units: tag >> TAG_UNITS_SHIFT & 0xff,
             system_stack: tag & TAG_SYSTEM_STACK != 0,

@@ -15,6 +15,7 @@ mod prepare;
 mod ptrace;
 mod reader;
 mod rings;
+mod slice;
 mod step;
 mod view;
 

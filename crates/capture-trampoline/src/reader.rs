@@ -8,11 +8,14 @@
 //! The target can write anything into the rings. Every field is checked, every loop is bounded by
 //! the size of a ring, and what makes no sense is counted as lost.
 
+mod queue;
+
 use crate::clock::{self, Clock};
 use crate::emit::SiteRecord;
 use crate::layout::{Header, Rings, UNIT};
 use crate::rings::Ring;
 use crate::view::View;
+use queue::{Merge, Queue};
 use std::time::{Duration, Instant};
 use wire::{Record, RecordFlags, RecordKind};
 
@@ -28,6 +31,17 @@ const HOLD: Duration = Duration::from_secs(2);
 /// and drops, counted.
 const MAX_PENDING: usize = 64 << 20;
 
+/// Records that are handed over between two looks at the rings: whoever takes them may be slow,
+/// and the rings fill up meanwhile.
+const STEP: usize = 4096;
+
+/// Bytes that a record takes here at the most.
+const MAX_RECORD: usize = wire::HEADER_SIZE + wire::MAX_PAYLOAD + 64;
+
+/// A time that lies further ahead is none. Less ahead lies what is committed while we read, on a
+/// CPU whose counter is a little ahead.
+const AHEAD_NS: u64 = 1_000_000_000;
+
 /// A site, as far as its records are concerned.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SiteInfo {
@@ -35,17 +49,6 @@ pub(crate) struct SiteInfo {
     pub record: SiteRecord,
     /// Whether `caller` means something.
     pub is_entry: bool,
-}
-
-/// A record that waits for its turn.
-#[derive(Clone, Copy, Debug)]
-struct Pending {
-    header: Header,
-    stack: u64,
-    lost: u64,
-    ring: u32,
-    payload: usize,
-    payload_len: usize,
 }
 
 /// What is known about one ring.
@@ -56,8 +59,6 @@ struct Progress {
     drops: u64,
     /// Records that were here and could not be delivered.
     spoiled: u64,
-    /// Losses that the records handed over have told of.
-    told: u64,
     /// Since when a reserved record is awaited.
     stuck: Option<Instant>,
 }
@@ -83,10 +84,15 @@ pub(crate) struct Reader {
     watermark: u64,
     /// No earlier time is believed.
     started: u64,
-    pending: Vec<Pending>,
-    payloads: Vec<u8>,
+    /// No later time is believed, until the counter is read again.
+    latest: u64,
+    /// [`AHEAD_NS`] in ticks.
+    ahead: u64,
+    queues: Vec<Queue>,
+    payload: Vec<u8>,
     produced: u64,
     hold: Duration,
+    step: usize,
 }
 
 /// What one round did.
@@ -116,10 +122,13 @@ impl Reader {
             epoch: None,
             watermark: 0,
             started,
-            pending: Vec::new(),
-            payloads: Vec::new(),
+            latest: 0,
+            ahead: 0,
+            queues: (0..rings.count).map(|_| Queue::default()).collect(),
+            payload: Vec::new(),
             produced: 0,
             hold: HOLD,
+            step: STEP,
         }
     }
 
@@ -133,13 +142,9 @@ impl Reader {
         sink: &mut dyn FnMut(&[u8]),
     ) -> Round {
         let now = self.snapshot(view);
-        let latest = now.tsc;
         let epoch = self.epoch.take().unwrap_or(now);
-        let mut fill = 0;
-        for index in 0..self.rings.count {
-            let ring = Ring::of(view, &self.rings, index);
-            fill = fill.max(self.read_ring(&ring, index as usize, is_over));
-        }
+        self.ahead = clock.ticks(AHEAD_NS);
+        let fill = self.read_rings(view, is_over);
         let margin = clock.ticks(MARGIN_NS);
         if is_over {
             self.watermark = u64::MAX;
@@ -149,8 +154,15 @@ impl Reader {
         } else {
             self.epoch = Some(epoch);
         }
-        self.drop_future(latest, clock, is_over);
-        Round { handed: self.hand_over(clock, sink), fill }
+        Round { handed: self.hand_over(view, clock, sink), fill }
+    }
+
+    /// Reads all rings; gives how full the fullest was, in percent.
+    fn read_rings(&mut self, view: &View, is_over: bool) -> u64 {
+        let rings = self.rings;
+        let each = (0..rings.count)
+            .map(|index| self.read_ring(&Ring::of(view, &rings, index), index as usize, is_over));
+        each.max().unwrap_or_default()
     }
 
     /// The time first, then the heads. Drops before heads: those counted now belong before
@@ -191,11 +203,14 @@ impl Reader {
         }
         let drops = ring.drops();
         let mut released = progress.consumed;
+        let mut room = MAX_PENDING.saturating_sub(self.queues.iter().map(Queue::size).sum());
+        if is_over {
+            // The last look: a ring holds no more than its size.
+            room = usize::MAX;
+        }
         while progress.consumed < head {
-            if self.payloads.len() + self.pending.len() * size_of::<Pending>() > MAX_PENDING {
-                break;
-            }
-            if ring.commit_word(progress.consumed) == 0 {
+            let unit = ring.unit(progress.consumed);
+            if unit[0] == 0 {
                 if is_over {
                     self.skip_hole(ring, &mut progress, head);
                     continue;
@@ -203,8 +218,11 @@ impl Reader {
                 progress.stuck = progress.stuck.or_else(|| Some(Instant::now()));
                 break;
             }
+            if room < MAX_RECORD {
+                break;
+            }
             progress.stuck = None;
-            self.take(ring, index, &mut progress, head, drops);
+            room -= self.take(ring, index, &mut progress, Header::of(unit), head, drops);
             // Room for the target while we go on reading.
             if progress.consumed - released >= ring.bytes() / 8 {
                 released = progress.consumed;
@@ -227,23 +245,23 @@ impl Reader {
         }
     }
 
-    /// Takes one committed record, or spoils one unit.
+    /// Takes one committed record, or spoils one unit; gives the bytes that it holds here.
     fn take(
         &mut self,
         ring: &Ring<'_>,
         index: usize,
         progress: &mut Progress,
+        header: Header,
         head: u64,
         drops: u64,
-    ) {
+    ) -> usize {
         let at = progress.consumed;
-        let header = Header::read(&ring.unit(at));
         let left = head.wrapping_sub(at) / UNIT as u64;
         let Some(site) = self.plausible(&header, left) else {
             progress.spoiled += 1;
             progress.consumed += UNIT as u64;
             ring.clear(at, 1);
-            return;
+            return 0;
         };
         // The records of a ring are in order of reservation and count drops a little earlier or
         // later than that: only steps forward count, and none beyond what the ring says.
@@ -255,115 +273,93 @@ impl Reader {
         // A compare-and-swap that did not swap: nothing happened, and nothing is lost.
         if site.record.is_guarded && header.caller as u8 == 0 {
             ring.clear(at, header.units);
-            return;
+            return 0;
         }
-        let payload_at = UNIT * (1 + usize::from(header.system_stack));
-        let most = usize::from(site.record.payload).next_multiple_of(8);
-        let payload = self.payloads.len();
-        ring.append(at, payload_at, most, &mut self.payloads);
-        let payload_len = site.record.payload_len(self.payloads.get(payload..).unwrap_or_default());
-        self.payloads.truncate(payload + payload_len.next_multiple_of(8));
+        self.payload.clear();
+        if site.record.payload > 0 {
+            let payload_at = UNIT * (1 + usize::from(header.system_stack));
+            let most = usize::from(site.record.payload).next_multiple_of(8);
+            ring.append(at, payload_at, most, &mut self.payload);
+            self.payload.truncate(site.record.payload_len(&self.payload));
+        }
         let stack = if header.system_stack { ring.word(at, UNIT) } else { 0 };
-        let lost = progress.drops.wrapping_add(progress.spoiled);
-        let caller = if site.is_entry { header.caller } else { 0 };
-        let depth = (i64::from(header.depth) - i64::from(site.record.sp_delta)).max(0) as u32;
-        self.pending.push(Pending {
-            header: Header { caller, depth, ..header },
-            stack,
-            lost,
-            ring: index as u32,
-            payload,
-            payload_len,
-        });
-        self.produced += 1;
         ring.clear(at, header.units);
+        let depth = i64::from(header.depth) - i64::from(site.record.sp_delta);
+        let flags = if header.system_stack { RecordFlags::SYSTEM_STACK } else { 0 };
+        let record = Record {
+            // Known when it leaves the queue.
+            ts_ns: 0,
+            goid: header.goid,
+            stack,
+            depth: depth.clamp(0, i64::from(u32::MAX)) as u64,
+            caller: if site.is_entry { header.caller } else { 0 },
+            site: header.site,
+            pid: self.pid,
+            tid: header.tid,
+            lost: progress.drops.wrapping_add(progress.spoiled) as u32,
+            cpu: self.first_ring.wrapping_add(index as u32) as u16,
+            flags: RecordFlags(flags),
+            kind: RecordKind::Hit,
+            payload: &self.payload,
+        };
+        self.produced += 1;
+        self.queues.get_mut(index).map_or(0, |queue| queue.push(header.tsc, &record))
     }
 
     /// The site of a record that our code can have written.
-    fn plausible(&self, header: &Header, left: u64) -> Option<SiteInfo> {
-        let site = self.sites.get(header.site as usize).filter(|site| site.record.installed)?;
-        let units = u32::from(site.record.units) + u32::from(header.system_stack);
-        let room = units as usize * UNIT - UNIT * (1 + usize::from(header.system_stack));
+    #[inline]
+    fn plausible(&mut self, header: &Header, left: u64) -> Option<SiteInfo> {
+        let site = *self.sites.get(header.site as usize).filter(|site| site.record.installed)?;
+        let extra = u32::from(header.system_stack);
+        let units = u32::from(site.record.units) + extra;
+        let room = units.saturating_sub(1 + extra) as usize * UNIT;
         let is_right = header.units == units
             && u64::from(units) <= left
             && usize::from(site.record.payload) <= room
             // A time from before the installation, or from an earlier lap, is none.
             && header.tsc >= self.started
-            && header.tsc > self.watermark.min(u64::MAX - 1);
-        is_right.then_some(*site)
+            && header.tsc > self.watermark.min(u64::MAX - 1)
+            && !self.is_future(header.tsc);
+        is_right.then_some(site)
+    }
+
+    /// Times that have not come yet would wait for ever.
+    fn is_future(&mut self, tsc: u64) -> bool {
+        if tsc <= self.latest {
+            return false;
+        }
+        self.latest = clock::tsc().saturating_add(self.ahead);
+        tsc > self.latest
     }
 
     /// Steps over a record that was reserved by a thread that is dead: up to the next one that can
     /// be one.
-    fn skip_hole(&self, ring: &Ring<'_>, progress: &mut Progress, head: u64) {
+    fn skip_hole(&mut self, ring: &Ring<'_>, progress: &mut Progress, head: u64) {
         progress.spoiled += 1;
         while progress.consumed < head {
             progress.consumed += UNIT as u64;
             let left = head.wrapping_sub(progress.consumed) / UNIT as u64;
-            let header = Header::read(&ring.unit(progress.consumed));
+            let header = Header::of(ring.unit(progress.consumed));
             if left == 0 || (header.tsc != 0 && self.plausible(&header, left).is_some()) {
                 return;
             }
         }
     }
 
-    /// Times that have not come yet would wait for ever.
-    fn drop_future(&mut self, latest: u64, clock: &Clock, is_over: bool) {
-        let limit = if is_over { clock::tsc() } else { latest };
-        // Committed while we were reading, on a CPU whose counter is a little ahead.
-        let limit = limit.saturating_add(clock.ticks(1_000_000_000));
-        let progress = &mut self.progress;
-        self.pending.retain(|record| {
-            let is_past = record.header.tsc <= limit;
-            if !is_past && let Some(progress) = progress.get_mut(record.ring as usize) {
-                progress.spoiled += 1;
+    /// Hands over what is older than the watermark, in order.
+    fn hand_over(&mut self, view: &View, clock: &mut Clock, sink: &mut dyn FnMut(&[u8])) -> usize {
+        let mut merge = Merge::new(&mut self.queues, self.watermark);
+        let mut handed = 0;
+        loop {
+            let step = merge.step(&mut self.queues, self.step, &mut |tsc| clock.ns(tsc), sink);
+            handed += step;
+            if step < self.step {
+                merge.finish(&mut self.queues);
+                return handed;
             }
-            is_past
-        });
-    }
-
-    /// Sorts, and hands over what is older than the watermark.
-    fn hand_over(&mut self, clock: &mut Clock, sink: &mut dyn FnMut(&[u8])) -> usize {
-        // Stable: equal times stay in ring order. Each ring's records are nearly sorted.
-        self.pending.sort_by_key(|record| record.header.tsc);
-        let ready = self.pending.partition_point(|record| record.header.tsc <= self.watermark);
-        let mut bytes = Vec::with_capacity(256);
-        for record in self.pending.drain(..ready) {
-            let payload = self.payloads.get(record.payload..).unwrap_or_default();
-            let payload = payload.get(..record.payload_len).unwrap_or_default();
-            // Sorting by time can swap two records of a ring; the count must not run back.
-            let mut lost = record.lost;
-            if let Some(progress) = self.progress.get_mut(record.ring as usize) {
-                progress.told = progress.told.max(lost);
-                lost = progress.told;
-            }
-            bytes.clear();
-            let record = Pending { lost, ..record };
-            wire_record(self.pid, self.first_ring, &record, payload, clock).write(&mut bytes);
-            sink(&bytes);
+            // What comes now is younger than the watermark and goes behind what leaves.
+            self.read_rings(view, false);
         }
-        self.compact();
-        ready
-    }
-
-    /// Drops the payloads of records that are gone.
-    fn compact(&mut self) {
-        if self.pending.is_empty() {
-            self.payloads.clear();
-            return;
-        }
-        let live: usize = self.pending.iter().map(|r| r.payload_len.next_multiple_of(8)).sum();
-        if live * 2 > self.payloads.len() {
-            return;
-        }
-        let mut kept = Vec::with_capacity(live);
-        for record in &mut self.pending {
-            let end = record.payload + record.payload_len.next_multiple_of(8);
-            let from = kept.len();
-            kept.extend_from_slice(self.payloads.get(record.payload..end).unwrap_or_default());
-            record.payload = from;
-        }
-        self.payloads = kept;
     }
 
     /// Records that reached a ring, and those that did not or were spoiled there.
@@ -373,32 +369,6 @@ impl Reader {
             .fold(0, u64::wrapping_add);
         let spoiled: u64 = self.progress.iter().map(|progress| progress.spoiled).sum();
         (self.produced, drops.wrapping_add(spoiled))
-    }
-}
-
-fn wire_record<'a>(
-    pid: u32,
-    first_ring: u32,
-    record: &Pending,
-    payload: &'a [u8],
-    clock: &mut Clock,
-) -> Record<'a> {
-    let header = &record.header;
-    let flags = if header.system_stack { RecordFlags::SYSTEM_STACK } else { 0 };
-    Record {
-        ts_ns: clock.ns(header.tsc),
-        goid: header.goid,
-        stack: record.stack,
-        depth: u64::from(header.depth),
-        caller: header.caller,
-        site: header.site,
-        pid,
-        tid: header.tid,
-        lost: record.lost as u32,
-        cpu: first_ring.wrapping_add(record.ring) as u16,
-        flags: RecordFlags(flags),
-        kind: RecordKind::Hit,
-        payload,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::layout::{DATA, DROPS, HEAD, LIMIT, Rings, UNIT};
 use crate::view::View;
+use std::sync::atomic::Ordering::{self, Relaxed};
 
 /// One ring of the shared memory.
 #[derive(Clone, Copy, Debug)]
@@ -43,16 +44,14 @@ impl<'a> Ring<'a> {
         self.start + DATA as usize + (position & (self.bytes - 1)) as usize
     }
 
-    /// The first word of the unit at `position`: 0 when nothing is committed there.
-    pub(crate) fn commit_word(&self, position: u64) -> u64 {
-        self.view.load(self.at(position))
-    }
-
-    /// The unit at `position`.
-    pub(crate) fn unit(&self, position: u64) -> [u8; UNIT] {
-        let mut unit = [0; UNIT];
-        self.view.copy(self.at(position), &mut unit);
-        unit
+    /// The unit at `position`: its first word is 0 when nothing is committed there.
+    pub(crate) fn unit(&self, position: u64) -> [u64; UNIT / 8] {
+        let Some(words) = self.view.words::<{ UNIT / 8 }>(self.at(position)) else {
+            return [0; UNIT / 8];
+        };
+        // The others were written before the first.
+        let first = words[0].load(Ordering::Acquire);
+        [first, words[1].load(Relaxed), words[2].load(Relaxed), words[3].load(Relaxed)]
     }
 
     /// The word at `offset` in the record at `position`.
@@ -70,8 +69,9 @@ impl<'a> Ring<'a> {
 
     /// Zeroes the first word of `units` units.
     pub(crate) fn clear(&self, position: u64, units: u32) {
+        let at = self.at(position);
         for unit in 0..units as usize {
-            self.view.store(self.at(position) + unit * UNIT, 0);
+            self.view.store(at + unit * UNIT, 0);
         }
     }
 }

@@ -67,6 +67,18 @@ impl View {
         }
     }
 
+    /// `N` words from a multiple of 8; `None` outside.
+    pub(crate) fn words<const N: usize>(&self, offset: usize) -> Option<&[AtomicU64; N]> {
+        let end = offset.checked_add(8 * N)?;
+        if end > self.len || !offset.is_multiple_of(8) {
+            return None;
+        }
+        // SAFETY: the words lie inside the mapping, which lives as long as `self`, and are aligned, since
+        // the mapping begins at a page; an AtomicU64 has the layout of a u64, and they are only
+        // ever accessed atomically.
+        Some(unsafe { self.start.add(offset).cast::<[AtomicU64; N]>().as_ref() })
+    }
+
     /// Copies whole words from a multiple of 8 into `out`, as far as both reach.
     pub(crate) fn copy(&self, offset: usize, out: &mut [u8]) {
         for (index, chunk) in out.chunks_exact_mut(8).enumerate() {

@@ -142,6 +142,8 @@ impl Session {
         } = self;
         tariff.update();
         let mut result = Ok(());
+        // Most records are of the process that the one before was of.
+        let mut known = None;
         let polled = capture.poll(timeout, &mut |bytes| {
             if result.is_err() {
                 return;
@@ -157,9 +159,10 @@ impl Session {
                 match record.kind {
                     RecordKind::Hit => {
                         *cost_ns += tariff.of(record.site);
-                        if seen.insert(record.pid) {
+                        if known != Some(record.pid) && seen.insert(record.pid) {
                             symbols.learn(record.pid);
                         }
+                        known = Some(record.pid);
                     }
                     RecordKind::Process => symbols.place(plan, &record),
                     RecordKind::Exec | RecordKind::ProcessExit => {

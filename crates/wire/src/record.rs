@@ -173,18 +173,36 @@ impl<'a> Record<'a> {
     /// [`MAX_PAYLOAD`] are cut there.
     pub fn write(&self, out: &mut Vec<u8>) {
         let payload = &self.payload[..self.payload.len().min(MAX_PAYLOAD)];
-        for word in [self.ts_ns, self.goid, self.stack, self.depth, self.caller] {
-            out.extend_from_slice(&word.to_le_bytes());
+        let mut header = [0; HEADER_SIZE];
+        let words = [self.ts_ns, self.goid, self.stack, self.depth, self.caller];
+        for (place, word) in header.chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
         }
-        for word in [self.site, self.pid, self.tid, self.lost] {
-            out.extend_from_slice(&word.to_le_bytes());
+        let words = [self.site, self.pid, self.tid, self.lost];
+        for (place, word) in header[40..56].chunks_exact_mut(4).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
         }
-        out.extend_from_slice(&self.cpu.to_le_bytes());
-        out.extend_from_slice(&self.flags.0.to_le_bytes());
-        out.extend_from_slice(&[self.kind as u8, 0]);
-        out.extend_from_slice(&(payload.len() as u16).to_le_bytes());
+        let kind = u16::from(self.kind as u8);
+        let words = [self.cpu, self.flags.0, kind, payload.len() as u16];
+        for (place, word) in header[56..].chunks_exact_mut(2).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        out.extend_from_slice(&header);
         out.extend_from_slice(payload);
     }
+}
+
+/// Sets the time of a record in wire form, and its count of losses to the larger (as wrapping
+/// numbers) of its own and `told`; gives that count. Bytes that are too few stay as they are.
+pub fn stamp(record: &mut [u8], ts_ns: u64, told: u32) -> u32 {
+    let Some(header) = record.first_chunk_mut::<HEADER_SIZE>() else { return told };
+    header[..8].copy_from_slice(&ts_ns.to_le_bytes());
+    let own = u32_at(header, 52);
+    if own.wrapping_sub(told) <= u32::MAX / 2 {
+        return own;
+    }
+    header[52..56].copy_from_slice(&told.to_le_bytes());
+    told
 }
 
 #[cfg(test)]
@@ -226,6 +244,20 @@ mod tests {
             record.write(&mut bytes);
             assert_eq!(Record::parse(&bytes), Ok(record));
         }
+    }
+
+    #[test]
+    fn a_stamp_changes_time_and_losses_alone() {
+        let mut bytes = Vec::new();
+        sample(b"payload!").write(&mut bytes);
+        assert_eq!(stamp(&mut bytes, 100, 8), 9);
+        assert_eq!(Record::parse(&bytes), Ok(Record { ts_ns: 100, ..sample(b"payload!") }));
+        // Not backwards, and over the end of the numbers.
+        assert_eq!(stamp(&mut bytes, 101, 10), 10);
+        assert_eq!(stamp(&mut bytes, 101, u32::MAX), 10);
+        let expected = Record { ts_ns: 101, lost: 10, ..sample(b"payload!") };
+        assert_eq!(Record::parse(&bytes), Ok(expected));
+        assert_eq!(stamp(&mut bytes[..HEADER_SIZE - 1], 102, 11), 11);
     }
 
     #[test]

@@ -47,39 +47,24 @@ impl Target {
         (RINGS.stride() * ring) as usize
     }
 
-    /// Reserves as the recorder does: position and low drops, `None` when full.
     fn reserve(&self, ring: u32, units: u32) -> Option<(usize, u8)> {
-        let start = Self::start(ring);
-        let head = self.view.load(start + HEAD as usize);
-        let next = head + u64::from(units) * UNIT as u64;
-        let drops = self.view.load(start + DROPS as usize);
-        if next > self.view.load(start + LIMIT as usize) {
-            self.view.store(start + DROPS as usize, drops + 1);
-            return None;
-        }
-        self.view.store(start + HEAD as usize, next);
-        let at = start + DATA as usize + (head as usize & (RINGS.bytes as usize - 1));
-        Some((at, drops as u8))
+        self.writer().reserve(ring, units)
     }
 
     fn fill(&self, at: usize, drops: u8, site: u32, goid: u64, payload: &[u8]) {
-        let units = 1 + payload.len().div_ceil(UNIT) as u32;
-        self.view.store(at + 8, goid);
-        self.view.store(at + 16, 0x40_1000 | u64::from(drops) << 56);
-        self.view.store(at + 24, u64::from(tag(site, units)) | 96 << 32);
-        self.view.fill(at + UNIT, payload);
+        self.writer().fill(at, drops, site, goid, payload);
     }
 
     fn commit(&self, at: usize) {
-        self.view.store(at, clock::tsc());
+        self.writer().commit(at);
     }
 
-    /// One whole record; false when it was dropped.
     fn record(&self, ring: u32, goid: u64) -> bool {
-        let Some((at, drops)) = self.reserve(ring, 1) else { return false };
-        self.fill(at, drops, 0, goid, &[]);
-        self.commit(at);
-        true
+        self.writer().record(ring, goid)
+    }
+
+    fn writer(&self) -> Writer<'_> {
+        Writer { view: &self.view }
     }
 
     fn round(&mut self, is_over: bool) -> Vec<u64> {
@@ -100,6 +85,49 @@ impl Target {
 
     fn counters(&self) -> (u64, u64) {
         self.reader.counters(&self.view)
+    }
+}
+
+/// What the code in the target does.
+#[derive(Clone, Copy)]
+struct Writer<'a> {
+    view: &'a View,
+}
+
+impl Writer<'_> {
+    /// Reserves as the recorder does: position and low drops, `None` when full.
+    fn reserve(self, ring: u32, units: u32) -> Option<(usize, u8)> {
+        let start = Target::start(ring);
+        let head = self.view.load(start + HEAD as usize);
+        let next = head + u64::from(units) * UNIT as u64;
+        let drops = self.view.load(start + DROPS as usize);
+        if next > self.view.load(start + LIMIT as usize) {
+            self.view.store(start + DROPS as usize, drops + 1);
+            return None;
+        }
+        self.view.store(start + HEAD as usize, next);
+        let at = start + DATA as usize + (head as usize & (RINGS.bytes as usize - 1));
+        Some((at, drops as u8))
+    }
+
+    fn fill(self, at: usize, drops: u8, site: u32, goid: u64, payload: &[u8]) {
+        let units = 1 + payload.len().div_ceil(UNIT) as u32;
+        self.view.store(at + 8, goid);
+        self.view.store(at + 16, 0x40_1000 | u64::from(drops) << 56);
+        self.view.store(at + 24, u64::from(tag(site, units)) | 96 << 32);
+        self.view.fill(at + UNIT, payload);
+    }
+
+    fn commit(self, at: usize) {
+        self.view.store(at, clock::tsc());
+    }
+
+    /// One whole record; false when it was dropped.
+    fn record(self, ring: u32, goid: u64) -> bool {
+        let Some((at, drops)) = self.reserve(ring, 1) else { return false };
+        self.fill(at, drops, 0, goid, &[]);
+        self.commit(at);
+        true
     }
 }
 
@@ -177,6 +205,31 @@ fn a_full_ring_loses_exactly_what_it_counts() {
     let lost = |at: usize| Record::parse(&target.seen[at]).unwrap().lost;
     assert_eq!(u64::from(lost(SLOTS as usize)), 1000 - SLOTS);
     assert_eq!(lost(SLOTS as usize - 1), 0);
+}
+
+#[test]
+fn rings_are_read_while_a_slow_reader_takes_what_there_was() {
+    let mut target = Target::new();
+    target.reader.step = 10;
+    for goid in 0..SLOTS {
+        assert!(target.record(0, goid));
+    }
+    // As many again come while those leave, which is more than the rings have room for.
+    let (mut next, mut seen) = (SLOTS, Vec::new());
+    let Target { view, reader, clock, .. } = &mut target;
+    let writer = Writer { view };
+    let mut sink = |bytes: &[u8]| {
+        seen.push(Record::parse(bytes).unwrap().goid);
+        for _ in 0..3 {
+            assert!(writer.record((next % 2) as u32, next));
+            next += 1;
+        }
+    };
+    while reader.round(view, clock, false, &mut sink).handed == 0 {}
+    assert!(next > 2 * SLOTS);
+    reader.round(view, clock, true, &mut |bytes| seen.push(Record::parse(bytes).unwrap().goid));
+    assert_eq!(seen, (0..next).collect::<Vec<_>>());
+    assert_eq!(target.counters(), (next, 0));
 }
 
 #[test]
