@@ -198,11 +198,15 @@ const ARGS: &[Op] = &[
     Op::new(OpCode::EmitAcc, 8, 0),
     Op::new(OpCode::CurrentG, 0, 0),
     Op::new(OpCode::EmitAcc, 2, 0),
+    Op::new(OpCode::FloatReg, 14, 0),
+    Op::new(OpCode::EmitAcc, 8, 0),
 ];
 const RESULTS: &[Op] = &[
     Op::new(OpCode::Reg, 0, 0),
     Op::new(OpCode::EmitAcc, 8, 0),
     Op::new(OpCode::Reg, 3, 0),
+    Op::new(OpCode::EmitAcc, 4, 0),
+    Op::new(OpCode::FloatReg, 0, 0),
     Op::new(OpCode::EmitAcc, 4, 0),
 ];
 
@@ -228,7 +232,8 @@ fn values_are_those_of_the_reference_interpreter() {
         let first_sp = after.gpr[4] - 8;
         let mut want = Vec::new();
         for (ops, state) in [(ARGS, before), (RESULTS, after)] {
-            let registers = Registers { gpr: state.gpr, sp_first: first_sp, xmm: None };
+            let registers =
+                Registers { gpr: state.gpr, sp_first: first_sp, xmm: Some(state.low_halves()) };
             want.push(interpret(ops, &registers, g.address(), &nothing));
         }
         let mut got = Vec::new();

@@ -129,7 +129,8 @@ fn program(random: &mut Random) -> Vec<Op> {
     let mut ops = Vec::new();
     for _ in 0..=random.below(4) {
         for _ in 0..random.below(6) {
-            ops.push(match random.below(12) {
+            ops.push(match random.below(13) {
+                11 => Op::new(OpCode::FloatReg, random.below(15) as u8, 0),
                 0..=4 => {
                     let register = [0, 1, 2, 3, 6, 7, 8, 9, 10, 11][random.below(10) as usize];
                     Op::new(OpCode::Reg, register, 0)
@@ -201,7 +202,11 @@ fn reads_are_those_of_the_reference_interpreter_whatever_can_be_read() {
                 assert_eq!(plain.gpr[number], after.gpr[number], "register {number}");
             }
             assert_eq!(plain.xmm, after.xmm);
-            let registers = Registers { gpr: before.gpr, sp_first: after.gpr[4] - 8, xmm: None };
+            let registers = Registers {
+                gpr: before.gpr,
+                sp_first: after.gpr[4] - 8,
+                xmm: Some(before.low_halves()),
+            };
             let want = interpret(&args, &registers, g.address(), &|at: Avma, buf: &mut [u8]| {
                 memory.read(at, buf)
             });

@@ -206,7 +206,7 @@ static __always_inline int fetch_op(struct scratch *s, const struct op *op)
 	case OP_FLOAT_REG:
 		/* The kernel does not show them to a program. */
 		if (!s->failure)
-			s->failure = FIELD_UNREAD;
+			s->failure = FIELD_NO_REGISTER;
 		break;
 	default:
 		return STOP;

@@ -94,6 +94,7 @@ enum field_status {
 	FIELD_NIL = 2,
 	FIELD_NO_ROOM = 3,
 	FIELD_UNREAD = 4,
+	FIELD_NO_REGISTER = 5,
 };
 
 struct field {

@@ -54,7 +54,7 @@ fn op(random: &mut Random) -> Op {
     use OpCode::*;
     let code = random.pick(&[
         Reg, Reg, StackSlot, CurrentG, Add, Add, Deref, Deref, Deref, SetAux, GetAux, Reset,
-        EmitAcc, EmitBytes, EmitString, EmitString, NilCheck,
+        EmitAcc, EmitBytes, EmitString, EmitString, NilCheck, FloatReg,
     ]);
     let a = random.pick(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 14, 15, 16, 255]);
     let imm = match random.below(6) {
@@ -97,7 +97,7 @@ fn program(random: &mut Random) -> Vec<Op> {
     ops
 }
 
-fn compare(options: Options, seed: u64, programs: usize) -> [usize; 4] {
+fn compare(options: Options, seed: u64, programs: usize) -> [usize; 6] {
     let mut random = Random(seed);
     let words = memory(&mut random);
     let at = |random: &mut Random| words[WORDS..].as_ptr() as u64 + random.below(WORDS as u64) * 8;
@@ -125,7 +125,7 @@ fn compare(options: Options, seed: u64, programs: usize) -> [usize; 4] {
     };
     let sp_first = registers[4].wrapping_add(support::PUSHED);
     let state = Registers { gpr: registers, sp_first, xmm: None };
-    let mut statuses = [0; 4];
+    let mut statuses = [0; 6];
     for (bytes, ops) in records.iter().zip(&programs) {
         let record = Record::parse(bytes).unwrap();
         assert_eq!(bytes.len(), record.wire_len());
@@ -143,14 +143,15 @@ fn bpf_interprets_fetch_programs_as_the_reference_does() {
     let _sled = exclusive();
     for bounded_loop in [false, true] {
         let options = Options { bounded_loop, ..Options::default() };
-        let mut seen = [0; 4];
+        let mut seen = [0; 6];
         for seed in 1..=4 {
             for (sum, n) in seen.iter_mut().zip(compare(options, seed, 5_000)) {
                 *sum += n;
             }
         }
         // Every outcome was among them.
-        for status in [FieldStatus::Ok, FieldStatus::Fault, FieldStatus::Nil, FieldStatus::NoRoom] {
+        use FieldStatus::*;
+        for status in [Ok, Fault, Nil, NoRoom, NoRegister] {
             assert!(seen[status as usize] > 100, "{seen:?}");
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::duration::go_duration;
 use crate::printable::without_half_char;
-use crate::value_text::float_text;
+use crate::value_text::{float_text, half_of};
 use probe::value::{Value, ValueKind, ValueSpec};
 use std::io::Write;
 use timeline::Symbolizer;
@@ -63,6 +63,15 @@ pub(crate) fn push_body(
         Value::Float(value) => {
             out.extend_from_slice(b"\"value\":");
             push_float(out, *value, &spec.kind);
+            Ok(())
+        }
+        Value::Complex(re, im) => {
+            let half = half_of(&spec.kind);
+            out.extend_from_slice(b"\"value\":[");
+            push_float(out, *re, &half);
+            out.push(b',');
+            push_float(out, *im, &half);
+            out.push(b']');
             Ok(())
         }
         Value::String { bytes, len } => {

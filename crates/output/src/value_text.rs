@@ -63,6 +63,12 @@ pub(crate) fn push_value(
         Value::Int(value) => write!(out, "{value}"),
         Value::Uint(value) => write!(out, "{value}"),
         Value::Float(value) => write!(out, "{}", float_text(*value, &spec.kind)),
+        Value::Complex(re, im) => {
+            let half = half_of(&spec.kind);
+            let im = float_text(*im, &half);
+            let sign = if im.starts_with(['+', '-']) { "" } else { "+" };
+            write!(out, "({}{sign}{im}i)", float_text(*re, &half))
+        }
         Value::String { bytes, len } => {
             push_string(out, bytes, *len);
             Ok(())
@@ -97,6 +103,12 @@ pub(crate) fn push_string(out: &mut String, bytes: &[u8], len: u64) {
     if cut {
         out.push_str(&format!("…+{}", len - shown.len() as u64));
     }
+}
+
+/// Kind of the parts of a complex number.
+pub(crate) fn half_of(kind: &ValueKind) -> ValueKind {
+    let size = if matches!(kind, ValueKind::Complex { size: 8 }) { 4 } else { 8 };
+    ValueKind::Float { size }
 }
 
 /// Shortest text that gives the same number back; as Go prints infinities.

@@ -56,6 +56,18 @@ fn values() -> (Story, Vec<Vec<u8>>) {
         ("f32", "float32", ValueKind::Float { size: 4 }, vec![field(&0.1f32.to_le_bytes())]),
         ("nan", "float64", ValueKind::Float { size: 8 }, vec![word(f64::NAN.to_bits())]),
         ("inf", "float64", ValueKind::Float { size: 8 }, vec![word(f64::NEG_INFINITY.to_bits())]),
+        (
+            "c64",
+            "complex64",
+            ValueKind::Complex { size: 8 },
+            vec![field(&1.5f32.to_le_bytes()), field(&(-0.1f32).to_le_bytes())],
+        ),
+        (
+            "c128",
+            "complex128",
+            ValueKind::Complex { size: 16 },
+            vec![word(f64::NAN.to_bits()), word(f64::INFINITY.to_bits())],
+        ),
         ("wait", "time.Duration", number(8), vec![word(1_500_000_000)]),
         ("text", "string", ValueKind::String, vec![field("grüße \"日本\"\u{1b}[0m".as_bytes())]),
         ("bytes", "string", ValueKind::String, vec![field(b"\xff\x00a")]),

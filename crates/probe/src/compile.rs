@@ -8,7 +8,7 @@ mod lost;
 mod rule_value;
 mod witness;
 
-pub use auto::{AutoPlace, AutoShape, compile_value};
+pub use auto::{AutoPlace, AutoShape, VECTOR, compile_value};
 pub use lost::{lost_rule_param, lost_value};
 pub use rule_value::compile_rule_param;
 pub use witness::{PANIC_TEXT_BYTES, RecoverySp, WitnessOffsets, witness_ops};

@@ -84,6 +84,7 @@ fn write_value(f: &mut fmt::Formatter<'_>, title: &str, value: &ValueSpec) -> fm
         ValueKind::Int { size } => write!(f, "int of {size}"),
         ValueKind::Uint { size } => write!(f, "uint of {size}"),
         ValueKind::Float { size } => write!(f, "float of {size}"),
+        ValueKind::Complex { size } => write!(f, "complex of {size}"),
         ValueKind::String => f.write_str("string"),
         ValueKind::Text => f.write_str("text"),
         ValueKind::Pointer => f.write_str("pointer"),
@@ -190,7 +191,7 @@ impl fmt::Display for OpText {
 mod tests {
     use super::*;
     use crate::compile::{
-        AutoPlace, AutoShape, Builder, OpTable, RecoverySp, WitnessOffsets, compile_value,
+        AutoPlace, AutoShape, Builder, OpTable, RecoverySp, VECTOR, WitnessOffsets, compile_value,
         witness_ops,
     };
     use crate::plan::{ImageId, Refusal, RefusalReason, RuntimeLayout, Witness};
@@ -231,7 +232,7 @@ mod tests {
         let mut builder = Builder::default();
         let args = vec![
             value("s", AutoShape::String, &[0, 3], &mut builder),
-            value("f", AutoShape::Float { size: 8 }, &[0], &mut builder),
+            value("f", AutoShape::Float { size: 8 }, &[VECTOR], &mut builder),
         ];
         let entry = table.intern(&builder.finish());
         let mut builder = Builder::default();
@@ -292,20 +293,21 @@ mod tests {
         let expected = "\
 image /bin/app go1.26.6 build ?
 runtime g.goid +152 g.stack.hi +8 g.m +48 m.g0 +0 m.curg +184 tls g -8
-1 functions traced, 6 sites, 25 ops, 1 refused
+1 functions traced, 6 sites, 27 ops, 1 refused
 main.greet 0x480000+0x80 /src/main.go:10
   arg s T: string
-  arg f T: unavailable, float register
+  arg f T: float of 8
   result ~r0 T: interface
   site 0 entry 0x48000a file 0x8000a sp +8 g r14 program #0
     rbx, set aux, rax, emit string 64
-  site 1 return 0x480040 file 0x80040 sp +0 g r14 program #4
+    x0, emit 8
+  site 1 return 0x480040 file 0x80040 sp +0 g r14 program #6
     rax, nil check, add +8, deref, emit 8
     rbx, emit 8
-  site 2 return 0x480050 file 0x80050 sp +0 g r14 program #4
+  site 2 return 0x480050 file 0x80050 sp +0 g r14 program #6
   site 3 tail 0x480060 file 0x80060 sp +8 g r14
 runtime.recovery 0x430000+0x80 witness Recovery not traced
-  site 4 entry 0x430010 file 0x30010 sp +8 g tls program #11
+  site 4 entry 0x430010 file 0x30010 sp +8 g tls program #13
     rax, add +152, deref, emit 8
     rax, add +8, deref, emit 8
     rax, add +32, deref, add +40, deref, emit 8

@@ -57,7 +57,7 @@ impl Machine<'_> {
             OpCode::Reg => field.acc = self.registers.gpr[usize::from(op.a & 15)],
             OpCode::FloatReg => match self.registers.xmm {
                 Some(xmm) => field.acc = xmm[usize::from(op.a & 15)],
-                None => _ = field.failure.get_or_insert(FieldStatus::Unread),
+                None => _ = field.failure.get_or_insert(FieldStatus::NoRegister),
             },
             OpCode::StackSlot => field.acc = self.registers.sp_first.wrapping_add_signed(op.imm),
             OpCode::CurrentG => field.acc = self.g,

@@ -1,7 +1,7 @@
 //! From an executable and a selection to a [`Plan`].
 
 use crate::compile::{
-    AutoPlace, AutoShape, Builder, OpTable, RecoverySp, WitnessOffsets, compile_rule_param,
+    AutoPlace, AutoShape, Builder, OpTable, RecoverySp, VECTOR, WitnessOffsets, compile_rule_param,
     compile_value, lost_value, witness_ops,
 };
 use crate::plan::{Program, RefusalReason};
@@ -11,7 +11,7 @@ use crate::{ImageId, Plan, PlannedFunction, Refusal, RuntimeLayout, Site, Witnes
 use address::{FileOffset, Svma};
 use binary::code::{Analysis, CodeSite, ExitKind, Kept, ProbeCost};
 use binary::{
-    Convention, DebugInfo, Executable, Function, FunctionKey, Kind, Place, PlacedSignature,
+    Convention, DebugInfo, Executable, Function, FunctionKey, Kind, Piece, Place, PlacedSignature,
     PlacedVariable, Reg, TypeInfo, convention_of,
 };
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -473,7 +473,7 @@ fn shape_of(ty: &TypeInfo) -> AutoShape {
             AutoShape::Pointer
         }
         Kind::Interface { empty } => AutoShape::Interface { has_methods: !empty },
-        Kind::Complex => unsupported("complex numbers are"),
+        Kind::Complex => AutoShape::Complex { size: ty.size as u8 },
         Kind::Array { .. } => unsupported("arrays are"),
         Kind::Struct { .. } => unsupported("structs are"),
         Kind::Other => unsupported("C types are"),
@@ -487,14 +487,11 @@ fn place_of(variable: &PlacedVariable) -> AutoPlace {
         // SP at the first instruction points to the return address, 8 bytes below the CFA.
         Ok(Place::Stack { offset }) => AutoPlace::Stack { offset: i64::from(*offset) + 8 },
         Ok(Place::Registers(pieces)) => {
-            let mut numbers = Vec::new();
-            for piece in pieces {
-                match piece.reg {
-                    Reg::Int(number) => numbers.push(number),
-                    Reg::Float(_) => return AutoPlace::Missing("float register".to_owned()),
-                }
-            }
-            AutoPlace::Registers(numbers)
+            let number = |piece: &Piece| match piece.reg {
+                Reg::Int(number) => number,
+                Reg::Float(number) => number.saturating_add(VECTOR),
+            };
+            AutoPlace::Registers(pieces.iter().map(number).collect())
         }
     }
 }

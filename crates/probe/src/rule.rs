@@ -4,11 +4,11 @@
 //! ```text
 //! rule  = PATTERN [ '(' [ param { ',' param } ] ')' ]
 //! param = NAME '=' expr ':' type
-//! expr  = '%' REG | [ '*' ] [ ( '+' | '-' ) N ] '(' expr ')'
+//! expr  = '%' REG | '%' 'x' N | [ '*' ] [ ( '+' | '-' ) N ] '(' expr ')'
 //! type  = s8 s16 s32 s64 | u8 u16 u32 u64 | f32 f64 | c8 c16 … c4096
 //! ```
 //! `+N(x)` is the address x+N, `*+N(x)` the 8-byte pointer loaded from x+N, `(x)` is x. N is
-//! decimal or 0x hex. White space is free between tokens.
+//! decimal or 0x hex. `%x0` to `%x14` are the low halves of the vector registers. White space is free between tokens.
 
 mod cursor;
 mod parse;
@@ -81,7 +81,8 @@ pub enum Step {
 
 /// A general register by its hardware number (rax rcx rdx rbx rsp rbp rsi rdi r8..r15).
 /// rsp is SP as at the function's first instruction, so that `+8(%sp)` is the first
-/// stack argument wherever in the prologue the site lies.
+/// stack argument wherever in the prologue the site lies. From 16 on follow the vector registers X0 to
+/// X14, whose low halves hold floating-point arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Register(pub u8);
 
@@ -89,9 +90,16 @@ impl Register {
     /// The stack pointer.
     pub const SP: Self = Self(4);
 
+    /// What to take from the number of a vector register.
+    const VECTOR: u8 = 16;
+
     /// By the names of go-ftrace (`ax`), of 64 bits (`rax`) and of 32 bits (`eax`, `r8d`),
-    /// all of which mean the whole register.
+    /// all of which mean the whole register; vector registers as `x0` to `x14`.
     pub fn by_name(name: &str) -> Option<Self> {
+        if let Some(digits) = name.strip_prefix('x') {
+            let number = (0..15u8).find(|number| number.to_string() == digits)?;
+            return Some(Self(Self::VECTOR + number));
+        }
         const LEGACY: [&str; 8] = ["ax", "cx", "dx", "bx", "sp", "bp", "si", "di"];
         let bare = name.strip_prefix(['r', 'e']).unwrap_or(name);
         if let Some(number) = LEGACY.iter().position(|legacy| *legacy == bare) {
@@ -102,13 +110,19 @@ impl Register {
         (8..16u8).find(|number| number.to_string() == digits).map(Self)
     }
 
+    /// Its number, if it is a vector register.
+    pub fn vector(self) -> Option<u8> {
+        self.0.checked_sub(Self::VECTOR)
+    }
+
     /// Its name in rules, without `%`.
     pub fn name(self) -> &'static str {
-        const NAMES: [&str; 16] = [
+        const NAMES: [&str; 32] = [
             "ax", "cx", "dx", "bx", "sp", "bp", "si", "di", "r8", "r9", "r10", "r11", "r12", "r13",
-            "r14", "r15",
+            "r14", "r15", "x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11",
+            "x12", "x13", "x14", "x15",
         ];
-        NAMES[usize::from(self.0 & 15)]
+        NAMES[usize::from(self.0 & 31)]
     }
 }
 

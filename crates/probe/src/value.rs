@@ -25,6 +25,11 @@ pub enum ValueKind {
         /// Bytes: 4 or 8.
         size: u8,
     },
+    /// 2 fields of half of `size` bytes: real and imaginary part, IEEE 754.
+    Complex {
+        /// Bytes: 8 or 16.
+        size: u8,
+    },
     /// 1 field: the bytes, `original` = the length.
     String,
     /// 1 field: fixed-size text of a go-ftrace rule (`cN`), shown up to its first NUL and
@@ -46,7 +51,7 @@ impl ValueKind {
         match self {
             Self::Unavailable(_) => 0,
             Self::Slice => 3,
-            Self::Interface => 2,
+            Self::Interface | Self::Complex { .. } => 2,
             _ => 1,
         }
     }
@@ -74,6 +79,8 @@ pub enum Value {
     Uint(u64),
     /// A floating-point number.
     Float(f64),
+    /// A complex number: real and imaginary part.
+    Complex(f64, f64),
     /// Bytes of a string; `len` is the length in the target.
     String {
         /// What was captured.
@@ -112,6 +119,7 @@ fn failure(status: FieldStatus) -> Value {
             FieldStatus::Fault => "memory not readable",
             FieldStatus::Nil => "nil pointer on the way",
             FieldStatus::NoRoom => "record full",
+            FieldStatus::NoRegister => "float register, which uprobes do not see",
             FieldStatus::Unread => "memory is not read in this function by trampolines",
             FieldStatus::Ok => "malformed record",
         }
@@ -122,6 +130,14 @@ fn failure(status: FieldStatus) -> Value {
 fn sign_extend(word: u64, size: u8) -> i64 {
     let unused = 64 - 8 * u32::from(size.clamp(1, 8));
     ((word << unused) as i64) >> unused
+}
+
+/// A float of 4 or 8 bytes from its bits.
+fn float(bits: u64, size: u8) -> f64 {
+    match size {
+        4 => f64::from(f32::from_bits(bits as u32)),
+        _ => f64::from_bits(bits),
+    }
 }
 
 /// Decodes the values of `specs` from the fields of `fields`, in order.
@@ -157,10 +173,10 @@ fn decode_one(spec: &ValueSpec, fields: &mut Fields<'_>) -> Value {
         ValueKind::Bool => word(0).map(|w| Value::Bool(w & 0xff != 0)),
         ValueKind::Int { size } => word(0).map(|w| Value::Int(sign_extend(w, *size))),
         ValueKind::Uint { .. } => word(0).map(Value::Uint),
-        ValueKind::Float { size: 4 } => {
-            word(0).map(|w| Value::Float(f64::from(f32::from_bits(w as u32))))
-        }
-        ValueKind::Float { .. } => word(0).map(|w| Value::Float(f64::from_bits(w))),
+        ValueKind::Float { size } => word(0).map(|w| Value::Float(float(w, *size))),
+        ValueKind::Complex { size } => word(0)
+            .zip(word(1))
+            .map(|(re, im)| Value::Complex(float(re, size / 2), float(im, size / 2))),
         ValueKind::String => {
             Some(Value::String { bytes: first.data.to_vec(), len: u64::from(first.original) })
         }

@@ -74,7 +74,7 @@ pub enum OpCode {
     /// Sets the field's status to [`FieldStatus::Nil`] when acc is 0 and the status is `Ok`.
     NilCheck = 12,
     /// acc = the low 8 bytes of vector register `a` (X0-X15); only the low 4 bits of `a`
-    /// count. Where a backend cannot see these the field becomes [`FieldStatus::Unread`].
+    /// count. Where a backend cannot see these the field becomes [`FieldStatus::NoRegister`].
     FloatReg = 13,
 }
 
@@ -124,9 +124,10 @@ pub enum FieldStatus {
     Nil = 2,
     /// The record was full.
     NoRoom = 3,
-    /// The backend reads no memory at this site, since a fault there could not be handled, or
-    /// does not see the register.
+    /// The backend reads no memory at this site: a fault there could not be handled.
     Unread = 4,
+    /// The backend does not see the register.
+    NoRegister = 5,
 }
 
 /// One field of a payload.
@@ -176,6 +177,7 @@ impl<'a> Iterator for Fields<'a> {
             2 => FieldStatus::Nil,
             3 => FieldStatus::NoRoom,
             4 => FieldStatus::Unread,
+            5 => FieldStatus::NoRegister,
             _ => return None,
         };
         let len = usize::from(u16::from_le_bytes([header[2], header[3]]));

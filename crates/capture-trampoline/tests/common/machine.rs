@@ -28,6 +28,13 @@ pub struct State {
     pub xmm: [u128; 16],
 }
 
+impl State {
+    /// Low halves of the vector registers.
+    pub fn low_halves(&self) -> [u64; 16] {
+        self.xmm.map(|whole| whole as u64)
+    }
+}
+
 /// A g, its m, and that one's curg.
 pub struct Goroutine {
     words: Box<[u64; 96]>,

@@ -21,6 +21,11 @@ pub enum AutoShape {
         /// Bytes: 4 or 8.
         size: u8,
     },
+    /// Complex numbers of 8 or 16 bytes.
+    Complex {
+        /// Bytes: 8 or 16.
+        size: u8,
+    },
     /// Data pointer, length.
     String,
     /// One word: pointer, map, chan, func, `unsafe.Pointer`.
@@ -39,7 +44,8 @@ pub enum AutoShape {
 /// Where a value is at the site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AutoPlace {
-    /// In general registers (hardware numbers), one word of the value each, in order.
+    /// In registers, one part of the value each, in order: general ones by their hardware
+    /// numbers, vector registers by [`VECTOR`] more than theirs.
     Registers(Vec<u8>),
     /// In memory, whole, from SP at the function's first instruction + `offset` bytes on.
     Stack {
@@ -48,6 +54,17 @@ pub enum AutoPlace {
     },
     /// Not there, with the reason a person reads.
     Missing(String),
+}
+
+/// Where the numbers of vector registers begin in [`AutoPlace::Registers`].
+pub const VECTOR: u8 = 16;
+
+/// acc = a register, numbered as in [`AutoPlace::Registers`].
+pub(crate) fn register_op(number: u8) -> Op {
+    match number.checked_sub(VECTOR) {
+        Some(vector) => op(OpCode::FloatReg, vector, 0),
+        None => op(OpCode::Reg, number, 0),
+    }
 }
 
 /// Byte of `abi.ITab` (1.19: `runtime.itab`) that holds the dynamic type; the word before
@@ -90,6 +107,11 @@ fn compile(shape: &AutoShape, place: &AutoPlace, string_bytes: u16) -> Result<Co
         ValueKind::Int { size } | ValueKind::Uint { size } | ValueKind::Float { size } => {
             words.emit(&mut ops, 0, *size);
         }
+        ValueKind::Complex { size } => {
+            let half = size / 2;
+            words.emit_at(&mut ops, 0, 0, half);
+            words.emit_at(&mut ops, 1, half.into(), half);
+        }
         whole_words => {
             for word in 0..whole_words.fields() {
                 words.emit(&mut ops, word, 8);
@@ -105,7 +127,8 @@ fn kind_of(shape: &AutoShape) -> Result<ValueKind, String> {
         AutoShape::Int { size: size @ (1 | 2 | 4 | 8), signed: true } => ValueKind::Int { size },
         AutoShape::Int { size: size @ (1 | 2 | 4 | 8), signed: false } => ValueKind::Uint { size },
         AutoShape::Float { size: size @ (4 | 8) } => ValueKind::Float { size },
-        AutoShape::Int { size, .. } | AutoShape::Float { size } => {
+        AutoShape::Complex { size: size @ (8 | 16) } => ValueKind::Complex { size },
+        AutoShape::Int { size, .. } | AutoShape::Float { size } | AutoShape::Complex { size } => {
             return Err(format!("number of {size} bytes"));
         }
         AutoShape::String => ValueKind::String,
@@ -129,11 +152,10 @@ impl<'a> Words<'a> {
             AutoPlace::Stack { offset } => return Ok(Self::Stack(*offset)),
             AutoPlace::Registers(registers) => registers,
         };
-        if matches!(shape, AutoShape::Float { .. }) {
-            return Err("float register".to_owned());
-        }
         let words = if *kind == ValueKind::String { 2 } else { kind.fields() };
-        if registers.len() != words || registers.iter().any(|number| *number > 15) {
+        let is_float = matches!(shape, AutoShape::Float { .. } | AutoShape::Complex { .. });
+        let range = if is_float { VECTOR..VECTOR + 15 } else { 0..VECTOR };
+        if registers.len() != words || !registers.iter().all(|number| range.contains(number)) {
             return Err(format!("{} registers for a value of {words} words", registers.len()));
         }
         Ok(Self::Registers(registers))
@@ -142,7 +164,7 @@ impl<'a> Words<'a> {
     /// acc = word `index`.
     fn load(&self, ops: &mut Vec<Op>, index: usize) {
         match self {
-            Self::Registers(registers) => ops.push(op(OpCode::Reg, registers[index], 0)),
+            Self::Registers(registers) => ops.push(register_op(registers[index])),
             Self::Stack(offset) => {
                 ops.extend([Self::slot(*offset, index), op(OpCode::Deref, 0, 0)]);
             }
@@ -151,13 +173,20 @@ impl<'a> Words<'a> {
 
     /// Emits the low `size` bytes of word `index` as a field.
     fn emit(&self, ops: &mut Vec<Op>, index: usize, size: u8) {
+        self.emit_at(ops, index, 8 * index as i64, size);
+    }
+
+    /// Emits `size` bytes: the low ones of register `index`, or those `within` bytes from the
+    /// value's first one.
+    fn emit_at(&self, ops: &mut Vec<Op>, index: usize, within: i64, size: u8) {
         match self {
             Self::Registers(registers) => {
-                ops.extend([op(OpCode::Reg, registers[index], 0), op(OpCode::EmitAcc, size, 0)]);
+                ops.extend([register_op(registers[index]), op(OpCode::EmitAcc, size, 0)]);
             }
-            Self::Stack(offset) => {
-                ops.extend([Self::slot(*offset, index), op(OpCode::EmitBytes, 0, i64::from(size))])
-            }
+            Self::Stack(offset) => ops.extend([
+                op(OpCode::StackSlot, 0, offset.wrapping_add(within)),
+                op(OpCode::EmitBytes, 0, i64::from(size)),
+            ]),
         }
     }
 

@@ -27,7 +27,7 @@ pub fn lost_value(variable: &PlacedVariable, kept: &Kept) -> Result<(), Lost> {
 /// behind a pointer that the runtime follows is kept too.
 pub fn lost_rule_param(param: &RuleParam, kept: &Kept) -> Result<(), Lost> {
     let Expr { register, steps } = &param.expr;
-    let reg = Reg::Int(register.0);
+    let reg = register.vector().map_or(Reg::Int(register.0), Reg::Float);
     if steps.is_empty() {
         return kept.register(reg, param.ty.bytes().min(8) as u8);
     }

@@ -1,5 +1,6 @@
 //! Values of go-ftrace rules.
 
+use super::auto::register_op;
 use super::lost::lost_rule_param;
 use super::{Builder, Compiled, op, push_add};
 use crate::rule::{Expr, Register, RuleParam, RuleType, Step};
@@ -41,7 +42,7 @@ fn compile(param: &RuleParam) -> Compiled {
 fn address(expr: &Expr, ops: &mut Vec<Op>) {
     ops.push(match expr.register {
         Register::SP => op(OpCode::StackSlot, 0, 0),
-        Register(number) => op(OpCode::Reg, number, 0),
+        Register(number) => register_op(number),
     });
     for step in &expr.steps {
         match *step {

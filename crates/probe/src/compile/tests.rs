@@ -60,9 +60,27 @@ fn values_in_registers() {
 }
 
 #[test]
+fn values_in_vector_registers() {
+    let place = || AutoPlace::Registers(vec![VECTOR + 2, VECTOR + 14]);
+    let expected = "Complex { size: 16 }: FloatReg 2 0; EmitAcc 8 0; FloatReg 14 0; EmitAcc 8 0";
+    assert_eq!(compiled(AutoShape::Complex { size: 16 }, place()), expected);
+    let expected = "Float { size: 4 }: FloatReg 0 0; EmitAcc 4 0";
+    let one = AutoPlace::Registers(vec![VECTOR]);
+    assert_eq!(compiled(AutoShape::Float { size: 4 }, one), expected);
+    assert_eq!(
+        compiled(AutoShape::String, place()),
+        "Unavailable(\"2 registers for a value of 2 words\"): "
+    );
+}
+
+#[test]
 fn values_on_the_stack() {
     let at = |offset| AutoPlace::Stack { offset };
     for (shape, expected) in [
+        (
+            AutoShape::Complex { size: 8 },
+            "Complex { size: 8 }: StackSlot 0 16; EmitBytes 0 4; StackSlot 0 20; EmitBytes 0 4",
+        ),
         (AutoShape::Float { size: 4 }, "Float { size: 4 }: StackSlot 0 16; EmitBytes 0 4"),
         (
             AutoShape::String,
@@ -82,7 +100,8 @@ fn values_on_the_stack() {
 fn what_cannot_be_fetched_says_why_and_costs_nothing() {
     let registers = || AutoPlace::Registers(vec![0]);
     for (shape, place, reason) in [
-        (AutoShape::Float { size: 8 }, registers(), "float register"),
+        (AutoShape::Float { size: 8 }, registers(), "1 registers for a value of 1 words"),
+        (AutoShape::Complex { size: 12 }, registers(), "number of 12 bytes"),
         (AutoShape::String, registers(), "1 registers for a value of 2 words"),
         (AutoShape::Bool, AutoPlace::Registers(vec![16]), "1 registers for a value of 1 words"),
         (AutoShape::Int { size: 3, signed: true }, registers(), "number of 3 bytes"),
@@ -237,7 +256,11 @@ impl Model<'_> {
     fn part(&self, place: &AutoPlace, index: usize, size: usize) -> Option<u64> {
         match place {
             AutoPlace::Registers(numbers) => {
-                let word = self.registers.gpr[usize::from(numbers[index])];
+                let number = usize::from(numbers[index]);
+                let word = match number.checked_sub(usize::from(VECTOR)) {
+                    Some(vector) => self.registers.xmm?[vector],
+                    None => self.registers.gpr[number],
+                };
                 Some(if size == 8 { word } else { word % (1 << (8 * size)) })
             }
             AutoPlace::Stack { offset } => {
@@ -270,6 +293,20 @@ impl Model<'_> {
                 Value::Float(f64::from(f32::from_bits(self.part(place, 0, 4)? as u32)))
             }
             AutoShape::Float { .. } => Value::Float(f64::from_bits(word(0)?)),
+            AutoShape::Complex { size } => {
+                let half = usize::from(size / 2);
+                let imaginary = match place {
+                    AutoPlace::Stack { offset } => {
+                        self.part(&AutoPlace::Stack { offset: offset + half as i64 }, 0, half)
+                    }
+                    _ => self.part(place, 1, half),
+                };
+                let [re, im] = [self.part(place, 0, half)?, imaginary?].map(|bits| match half {
+                    4 => f64::from(f32::from_bits(bits as u32)),
+                    _ => f64::from_bits(bits),
+                });
+                Value::Complex(re, im)
+            }
             AutoShape::String => {
                 let (data, len) = (word(0)?, word(1)?);
                 if len > i64::MAX as u64 {
@@ -312,6 +349,7 @@ fn any_shape() -> impl Strategy<Value = AutoShape> {
         Just(AutoShape::Bool),
         (size, any::<bool>()).prop_map(|(size, signed)| AutoShape::Int { size, signed }),
         prop::sample::select(vec![4u8, 8]).prop_map(|size| AutoShape::Float { size }),
+        prop::sample::select(vec![8u8, 16]).prop_map(|size| AutoShape::Complex { size }),
         Just(AutoShape::String),
         Just(AutoShape::Pointer),
         Just(AutoShape::Slice),
@@ -319,18 +357,21 @@ fn any_shape() -> impl Strategy<Value = AutoShape> {
     ]
 }
 
-/// A shape and where it is: floats on the stack, the rest anywhere.
+/// A shape and where it is: on the stack, or floats in vector registers and the rest in others.
 fn any_value() -> impl Strategy<Value = (AutoShape, AutoPlace)> {
     (any_shape(), prop::array::uniform3(0u8..16), any::<bool>(), -64i64..SIZE as i64).prop_map(
         |(shape, numbers, on_stack, offset)| {
             let words = match shape {
-                AutoShape::String | AutoShape::Interface { .. } => 2,
+                AutoShape::String | AutoShape::Interface { .. } | AutoShape::Complex { .. } => 2,
                 AutoShape::Slice => 3,
                 _ => 1,
             };
-            let on_stack = on_stack || matches!(shape, AutoShape::Float { .. });
+            let is_float = matches!(shape, AutoShape::Float { .. } | AutoShape::Complex { .. });
             let place = if on_stack {
                 AutoPlace::Stack { offset }
+            } else if is_float {
+                let vectors = numbers.iter().map(|number| VECTOR + number % 15);
+                AutoPlace::Registers(vectors.take(words).collect())
             } else {
                 AutoPlace::Registers(numbers[..words].to_vec())
             };
@@ -357,10 +398,11 @@ fn any_image() -> impl Strategy<Value = Image> {
 }
 
 fn any_registers() -> impl Strategy<Value = Registers> {
-    (prop::array::uniform16(any_word()), 0..SIZE as u64).prop_map(|(gpr, offset)| Registers {
+    let words = || prop::array::uniform16(any_word());
+    (words(), words(), 0..SIZE as u64).prop_map(|(gpr, xmm, offset)| Registers {
         gpr,
         sp_first: BASE + offset,
-        xmm: None,
+        xmm: Some(xmm),
     })
 }
 

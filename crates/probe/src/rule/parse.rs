@@ -5,7 +5,8 @@ use super::{Expr, MAX_STEPS, Register, Rule, RuleError, RuleParam, RuleType, Ste
 use crate::pattern::Pattern;
 
 const TYPES: &str = "a type (s8 s16 s32 s64 u8 u16 u32 u64 f32 f64 c8…c4096)";
-const REGISTERS: &str = "a register (ax bx cx dx si di bp sp r8…r15)";
+const REGISTERS: &str = "a register (ax bx cx dx si di bp sp r8…r15 x0…x14)";
+const GENERAL: &str = "a general register: vector registers hold no addresses";
 
 pub(super) fn rule(text: &str) -> Result<Rule, RuleError> {
     let chars: Vec<char> = text.chars().collect();
@@ -115,7 +116,11 @@ fn expr(cursor: &mut Cursor<'_>) -> Result<Expr, RuleError> {
         }
         wraps.push(wrap(cursor)?);
     }
+    let start = cursor.at();
     let register = keyword(cursor, REGISTERS, Register::by_name)?;
+    if register.vector().is_some() && wraps.iter().any(Option::is_some) {
+        return Err(error(start, GENERAL, format!("'{}'", register.name())));
+    }
     for _ in &wraps {
         cursor.expect(')')?;
     }

@@ -98,7 +98,8 @@ fn types() {
 #[test]
 fn errors_have_a_column_and_an_expectation() {
     let types = "a type (s8 s16 s32 s64 u8 u16 u32 u64 f32 f64 c8…c4096)";
-    let registers = "a register (ax bx cx dx si di bp sp r8…r15)";
+    let registers = "a register (ax bx cx dx si di bp sp r8…r15 x0…x14)";
+    let general = "a general register: vector registers hold no addresses";
     for (text, expected) in [
         ("", "empty pattern; name a function, as in 'main.*'".to_owned()),
         ("(a=%ax:s64)", "empty pattern; name a function, as in 'main.*'".to_owned()),
@@ -127,6 +128,8 @@ fn errors_have_a_column_and_an_expectation() {
         ),
         ("main.f(a=%ay:s64)", format!("column 11: expected {registers}, found 'ay'")),
         ("main.f(a=%r16:s64)", format!("column 11: expected {registers}, found 'r16'")),
+        ("main.f(a=%x15:f64)", format!("column 11: expected {registers}, found 'x15'")),
+        ("main.f(a=(+8(%x1)):f64)", format!("column 15: expected {general}, found 'x1'")),
         ("main.f(a=%:s64)", format!("column 11: expected {registers}, found ':'")),
         ("main.f(a=%ax:s65)", format!("column 14: expected {types}, found 's65'")),
         ("main.f(a=%ax)", "column 13: expected ':', found ')'".to_owned()),
