@@ -1,5 +1,9 @@
 //! The command line as typed. `cmd` turns it into plain structs before anything is done.
 
+mod sched;
+
+pub use sched::{SchedArgs, StatesBy, StatesFormat};
+
 use crate::duration::Span;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::path::PathBuf;
@@ -22,6 +26,8 @@ pub enum Command {
     Types(TypesArgs),
     /// Function graph of a running Go program
     Trace(Box<TraceArgs>),
+    /// Every state change of every goroutine: what runs, waits for what, and who wakes whom
+    Sched(Box<SchedArgs>),
     /// The function graph with go-ftrace's own command line
     Ftrace(Box<FtraceArgs>),
     /// Shows a file written by `--record`
@@ -347,6 +353,15 @@ pub struct ReportArgs {
     pub file: PathBuf,
     #[command(flatten)]
     pub show: ShowArgs,
+    /// Of a recording of `sched`: every change, not only sums
+    #[arg(long)]
+    pub events: bool,
+    /// Of a recording of `sched`: what the sums are by
+    #[arg(long, value_enum)]
+    pub by: Option<StatesBy>,
+    /// Of a recording of `sched`: a timeline for ui.perfetto.dev
+    #[arg(long, conflicts_with_all = ["events", "by"])]
+    pub perfetto: bool,
     /// Events lost make the exit code 4
     #[arg(long)]
     pub strict: bool,

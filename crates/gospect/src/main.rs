@@ -15,6 +15,7 @@ mod recording;
 mod session;
 mod signals;
 mod sink;
+mod states;
 mod symbols;
 mod target;
 
@@ -31,6 +32,7 @@ fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::Types(args) => cmd::types::run(&args),
         Command::Trace(args) => cmd::trace::run(*args),
         Command::Ftrace(args) => cmd::ftrace::run(*args),
+        Command::Sched(args) => cmd::sched::run(*args),
         Command::Report(args) => cmd::report::run(&args),
         Command::Goroutines(args) => cmd::goroutines::run(&args),
         Command::Detach(args) => cmd::detach::run(&args),

@@ -36,14 +36,15 @@ pub struct Costs {
 }
 
 /// What each site's hits cost.
-struct Tariff {
+pub struct Tariff {
     sites: Vec<(ProbeCost, u16)>,
     costs: Vec<u64>,
     measured: Option<Arc<OnceLock<SiteCosts>>>,
 }
 
 impl Tariff {
-    fn new(planned: &Planned, costs: Costs) -> Self {
+    /// For the sites of a plan.
+    pub fn new(planned: &Planned, costs: Costs) -> Self {
         let sites = planned.plan.sites.iter().zip(&planned.costs);
         let sites = sites.map(|(site, cost)| (*cost, site.program.len)).collect();
         let mut tariff = Self { sites, costs: Vec::new(), measured: Some(costs.measured) };
@@ -63,7 +64,7 @@ impl Tariff {
     }
 
     /// Goes over to what was measured, once there is something.
-    fn update(&mut self) {
+    pub fn update(&mut self) {
         let measured = self.measured.as_ref().and_then(|measured| measured.get().copied());
         if let Some(costs) = measured {
             self.measured = None;
@@ -71,7 +72,8 @@ impl Tariff {
         }
     }
 
-    fn of(&self, site: u32) -> u64 {
+    /// Nanoseconds of CPU.
+    pub fn of(&self, site: u32) -> u64 {
         self.costs.get(site as usize).copied().unwrap_or_default()
     }
 }
@@ -168,6 +170,7 @@ impl Session {
                     RecordKind::Exec | RecordKind::ProcessExit => {
                         exited.insert(record.pid);
                     }
+                    RecordKind::Goroutine => {}
                 }
                 pipeline.record(&record, symbols, out)?;
                 if matches!(record.kind, RecordKind::Exec | RecordKind::ProcessExit) {

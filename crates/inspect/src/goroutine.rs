@@ -27,6 +27,8 @@ pub struct Goroutine {
     pub parent_goid: Option<u64>,
     /// The function it began with.
     pub start: Option<Arc<str>>,
+    /// `g.gopc`, `g.startpc` and the number of the wait reason (`g.waitreason`), as read.
+    pub raw: Raw,
     /// pprof labels.
     pub labels: BTreeMap<String, String>,
     /// Whether it is wired to its thread.
@@ -40,6 +42,19 @@ pub struct Goroutine {
     pub torn: bool,
     /// Its stack.
     pub stack: Stack,
+}
+
+/// What a descriptor holds of where a goroutine is from, unresolved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Raw {
+    /// Return address of the `go` statement's call.
+    pub gopc: Avma,
+    /// First instruction of the function it began with.
+    pub startpc: Avma,
+    /// Number of what it waits for, or waited for last.
+    pub wait_reason: u8,
+    /// `g.atomicstatus`.
+    pub status: u32,
 }
 
 /// A goroutine's stack.

@@ -4,7 +4,7 @@ use crate::created_by::Place;
 use crate::descriptor::{Descriptor, Layout};
 use crate::error::Error;
 use crate::frames::Codes;
-use crate::goroutine::{Goroutine, Stack, StackEnd};
+use crate::goroutine::{Goroutine, Raw, Stack, StackEnd};
 use crate::list::AllGoroutines;
 use crate::stack::{Registers, Start, Unwound, unwind};
 use crate::state::State;
@@ -262,6 +262,12 @@ impl<'a> Snapshot<'a> {
             created_by: self.created_by(descriptor),
             parent_goid: descriptor.parent_goid.filter(|&goid| goid != 0),
             start,
+            raw: Raw {
+                gopc: Avma(descriptor.gopc),
+                startpc: Avma(descriptor.startpc),
+                wait_reason: descriptor.wait_reason,
+                status: descriptor.status,
+            },
             labels: seen.labels,
             locked: descriptor.locked_m != 0,
             bubble: self.bubble(descriptor),

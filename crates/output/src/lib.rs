@@ -15,6 +15,7 @@ mod json;
 mod panic_value;
 mod places;
 mod printable;
+mod sched;
 mod stat;
 mod summary;
 mod symbols;
@@ -32,6 +33,10 @@ pub use goroutine::{
 pub use goroutine_go::GoNames;
 pub use info::{BuildFacts, DwarfFacts, Fact, FunctionCounts, Info, ModuleInfo};
 pub use json::Json;
+pub use sched::{
+    GoroutineRows, Origins, Perfetto, StatesJson, StatesSummary, StatesText, nothing_changed,
+    write_goroutine_table, write_reason_table, write_site_table,
+};
 pub use stat::{write_stat_json, write_stat_table};
 pub use summary::{RefusedFunction, Summary, zero_hits_reason};
 pub use symbols::SymbolTable;

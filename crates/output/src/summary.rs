@@ -137,6 +137,11 @@ impl Summary {
         for (figure, what) in figures.into_iter().filter(|(figure, _)| *figure > 0) {
             writeln!(out, "  {figure} {what}")?;
         }
+        self.write_times(out)
+    }
+
+    /// Writes how long it took, what it cost, how the command ended and what there is to know.
+    pub(crate) fn write_times(&self, out: &mut dyn Write) -> io::Result<()> {
         let times: Vec<String> = [
             ("captured for", self.duration_ms),
             ("attached in", self.attach_ms),

@@ -4,6 +4,7 @@ use probe::Plan;
 use probe::value::Value;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
+use timeline::states::Origin;
 use timeline::{Call, Event, Location, Symbolizer};
 
 /// Addresses asked for at the most; what is beyond stays an address.
@@ -66,6 +67,18 @@ impl SymbolTable {
             Event::Enter(call) | Event::Leave(call) => self.observe_call(call, symbols),
             Event::Panic(panic) => self.observe_type(panic.pid, panic.type_word, symbols),
             _ => {}
+        }
+    }
+
+    /// Resolves where a goroutine comes from, while the process can still be asked.
+    pub fn observe_origin(&mut self, pid: u32, origin: &Origin, symbols: &dyn Symbolizer) {
+        let go = origin.gopc.checked_sub(1);
+        for address in go.into_iter().chain(Some(origin.startpc).filter(|&start| start != 0)) {
+            if self.is_new(pid, address)
+                && let Some(place) = symbols.location(pid, address)
+            {
+                self.code.entry(pid).or_default().insert(address, place);
+            }
         }
     }
 

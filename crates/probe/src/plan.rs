@@ -1,6 +1,7 @@
 //! The plan: all that a backend installs and all that a reader needs to give records
 //! their meaning. Belongs to an image, not to a process.
 
+use crate::states::StateNames;
 use crate::value::ValueSpec;
 use address::{FileOffset, Svma};
 use serde::{Deserialize, Serialize};
@@ -172,6 +173,9 @@ pub struct Plan {
     /// watch them; no record comes from there. Empty when such changes can go unseen.
     #[serde(default)]
     pub g_changes: Vec<FileOffset>,
+    /// Names for the records of state changes; `None` in a plan that watches none.
+    #[serde(default)]
+    pub states: Option<StateNames>,
 }
 
 impl Plan {

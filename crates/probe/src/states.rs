@@ -8,11 +8,14 @@
 
 use crate::plan::{Guard, Program, Refusal, RefusalReason};
 use crate::planner::analyze_function;
-use crate::{Plan, PlannedFunction, Site};
+use crate::{ImageId, Plan, PlannedFunction, RuntimeLayout, Site};
 use address::FileOffset;
-use binary::code::{ExitKind, Swap, swaps_of_function};
+use binary::code::{ExitKind, ProbeCost, Swap, swaps_of_function};
+use binary::globals::WaitReasons;
 use binary::layout::{LayoutError, RuntimeLayouts};
 use binary::{Executable, Function};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use wire::{DEREF_MAPPED, Field, Fields, GSource, Op, OpCode, Record, SiteKind};
 
 /// Functions that change the state of a goroutine, where the executable has them.
@@ -83,6 +86,13 @@ pub struct StateChange {
     pub new: u32,
 }
 
+/// What the reader of state records needs to know besides the sites.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateNames {
+    /// Names of wait reasons by number; empty when they are not known.
+    pub reasons: Vec<String>,
+}
+
 /// The creation of a goroutine. The record's own goid is that of the creator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Creation {
@@ -94,6 +104,11 @@ pub struct Creation {
     pub gopc: u64,
     /// First instruction of its function (avma).
     pub startpc: u64,
+    /// Its state by now: runnable (1), or waiting (4) for whoever made it to start it, as
+    /// coroutines do.
+    pub state: u32,
+    /// `g.waitreason`, which means something when it waits.
+    pub reason: u8,
 }
 
 /// What the record of a site of [`add_states`] says.
@@ -130,7 +145,8 @@ impl StateEvent {
             return Some(Self::Change(StateChange { goid, reason: reason as u8, old, new }));
         }
         let (goid, gopc, startpc) = (word()?, word()?, word()?);
-        Some(Self::Creation(Creation { goid, gopc, startpc, parent: word() }))
+        let (state, reason) = (word()? as u32, word()? as u8);
+        Some(Self::Creation(Creation { goid, gopc, startpc, state, reason, parent: word() }))
     }
 }
 
@@ -159,11 +175,14 @@ pub fn change_ops(swap: &Swap, offsets: &StateOffsets) -> Vec<Op> {
     ops
 }
 
-/// What is read at a return of [`CREATING`]. Fields: goid, gopc, startpc, parent (from Go 1.21 on).
+/// What is read at a return of [`CREATING`]. Fields: goid, gopc, startpc, state, wait reason,
+/// parent (from Go 1.21 on).
 pub fn creation_ops(offsets: &StateOffsets) -> Vec<Op> {
-    let fields = [Some(offsets.goid), Some(offsets.gopc), Some(offsets.startpc)];
-    let fields = fields.into_iter().chain([offsets.parent_goid]).flatten();
-    fields.flat_map(|offset| of_g(RAX, offset, 8)).collect()
+    let words = [offsets.goid, offsets.gopc, offsets.startpc].map(|offset| (offset, 8));
+    let state = [(offsets.atomicstatus, 4), (offsets.waitreason, 1)];
+    let parent = offsets.parent_goid.map(|offset| (offset, 8));
+    let fields = words.into_iter().chain(state).chain(parent);
+    fields.flat_map(|(offset, width)| of_g(RAX, offset, width)).collect()
 }
 
 /// Adds to `plan` the sites of all state changes and creations. What cannot be watched is
@@ -307,4 +326,32 @@ fn add_creation(
         });
     }
     Ok(())
+}
+
+/// A plan of nothing but state changes and creations, and what each of its sites costs under
+/// uprobes.
+pub fn plan_states(
+    executable: &Executable,
+    layout: RuntimeLayout,
+    offsets: &StateOffsets,
+) -> Result<(Plan, Vec<ProbeCost>), binary::Error> {
+    let image = ImageId {
+        build_id: executable.build_id().unwrap_or_default().to_owned(),
+        path: String::new(),
+        go_version: executable.go_version().text.clone(),
+    };
+    let reasons = WaitReasons::of(executable).map(|reasons| reasons.names().to_vec());
+    let names = StateNames { reasons: reasons.unwrap_or_default() };
+    let mut plan = Plan { image, runtime: layout, states: Some(names), ..Plan::default() };
+    add_states(&mut plan, executable, offsets)?;
+    let table = executable.functions()?;
+    let mut costs = HashMap::new();
+    for function in SWAPPING.iter().flat_map(|name| table.by_name(name)) {
+        let swaps = swaps_of_function(executable, &function, offsets.atomicstatus)?;
+        costs.extend(swaps.iter().filter_map(|swap| Some((swap.address, swap.outcome?.cost))));
+    }
+    // Returns are emulated only in part; the dearer kind is assumed.
+    let of = |site: &Site| costs.get(&site.address).copied().unwrap_or(ProbeCost::SingleStepped);
+    let costs = plan.sites.iter().map(of).collect();
+    Ok((plan, costs))
 }

@@ -17,6 +17,7 @@ mod pairing;
 mod sites;
 mod stack;
 mod stat;
+pub mod states;
 mod table;
 mod witness;
 

@@ -124,7 +124,7 @@ impl Timeline {
                 out.push(Event::ProcessExit { pid: record.pid, ts_ns: record.ts_ns });
             }
             // Says where the image lies: for those who name addresses.
-            RecordKind::Process => {}
+            RecordKind::Process | RecordKind::Goroutine => {}
         }
     }
 

@@ -23,6 +23,11 @@ pub enum RecordKind {
     /// the address of its instruction in the process (avma): together they give the bias,
     /// also when the process is gone by now.
     Process = 4,
+    /// A goroutine that was found in memory, not told of by a site: what the reader of state
+    /// changes begins with. `ts_ns` is when the reading began, `goid` whose it is, 0 behind the
+    /// last one of a reading. Fields of its payload: state, wait reason, gopc and startpc (avma),
+    /// parent.
+    Goroutine = 5,
 }
 
 /// Bits of [`Record::flags`].
@@ -145,6 +150,7 @@ impl<'a> Record<'a> {
             2 => RecordKind::Exec,
             3 => RecordKind::ProcessExit,
             4 => RecordKind::Process,
+            5 => RecordKind::Goroutine,
             other => return Err(RecordError::Kind(other)),
         };
         Ok(Self {
@@ -238,7 +244,7 @@ mod tests {
     #[test]
     fn every_kind_survives_the_wire() {
         use RecordKind::*;
-        for kind in [Hit, Exec, ProcessExit, Process] {
+        for kind in [Hit, Exec, ProcessExit, Process, Goroutine] {
             let mut bytes = Vec::new();
             let record = Record { kind, ..sample(b"") };
             record.write(&mut bytes);

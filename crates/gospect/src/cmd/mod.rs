@@ -9,5 +9,6 @@ pub mod goroutines;
 pub mod info;
 pub mod man;
 pub mod report;
+pub mod sched;
 pub mod trace;
 pub mod types;

@@ -1,7 +1,9 @@
 //! `gospect report FILE`: any output from a recorded file, without the process.
 
+mod states;
+
 use crate::args::{Format, ReportArgs};
-use crate::failure::{Outcome, nothing};
+use crate::failure::{Outcome, nothing, usage};
 use crate::pipeline::{Pipeline, ShowOptions};
 use crate::recording::Ending;
 use crate::{clock, sink};
@@ -36,6 +38,21 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<Outcome> {
     sink::keep_apart(args.show.output.as_deref(), &args.file)?;
     let mut out = sink::open(args.show.output.as_deref())?;
     let plan = Arc::new(contents.plan);
+    if plan.states.is_some() {
+        let states = states::Recorded {
+            plan,
+            clock: contents.clock,
+            names: contents.names,
+            ending: contents.ending,
+            backend: contents.backend,
+            truncated: contents.truncated,
+            processes: contents.pids.len() as u64,
+        };
+        return states.report(args, out);
+    }
+    if args.events || args.by.is_some() || args.perfetto {
+        return Err(usage("--events, --by and --perfetto are for recordings of `gospect sched`"));
+    }
     let mut options = ShowOptions::new(&args.show, color);
     options.pids = contents.ending.as_ref().map_or(contents.pids.len() > 1, |ending| ending.pids);
     if options.drilldown(&plan).is_some_and(|roots| roots.is_empty()) {

@@ -142,12 +142,7 @@ impl Installing<'_> {
             scope,
             ring_bytes: self.ring_bytes,
         };
-        let context = || format!("failed to trace {}", target.shown.display());
-        let Made { capture, notes, refused, costs } = match self.backend {
-            Backend::Trampoline => self.trampolines(&request, target, child),
-            Backend::Auto | Backend::Uprobe => self.uprobes(&request),
-        }
-        .with_context(context)?;
+        let Made { capture, notes, refused, costs } = self.capture(&request, target, child)?;
         let attach_time = start.elapsed();
         let mut notes = notes;
         notes.extend(explain::add_refused(&mut planned.plan, &refused));
@@ -155,6 +150,20 @@ impl Installing<'_> {
         let symbols = Symbols::new(Arc::clone(&target.executable), target.bias_finder());
         let session = Session::new(&planned, plan, capture, symbols, self.clock, self.show, costs);
         Ok(Installed { session, attach_time, notes })
+    }
+
+    /// Puts a plan on its processes.
+    pub fn capture(
+        &self,
+        request: &Request<'_>,
+        target: &Target,
+        child: Option<&mut Held>,
+    ) -> anyhow::Result<Made> {
+        match self.backend {
+            Backend::Trampoline => self.trampolines(request, target, child),
+            Backend::Auto | Backend::Uprobe => self.uprobes(request),
+        }
+        .with_context(|| format!("failed to trace {}", target.shown.display()))
     }
 
     fn uprobes(&self, request: &Request<'_>) -> anyhow::Result<Made> {
@@ -279,12 +288,15 @@ struct Probed {
 }
 
 /// What a backend made of a request.
-struct Made {
-    capture: Box<dyn Capture>,
-    notes: Vec<String>,
+pub struct Made {
+    /// The capture, which runs.
+    pub capture: Box<dyn Capture>,
+    /// What a person should know.
+    pub notes: Vec<String>,
     /// Functions it left out (indices into the plan), with the reason.
-    refused: BTreeMap<u32, String>,
-    costs: Costs,
+    pub refused: BTreeMap<u32, String>,
+    /// What hits cost.
+    pub costs: Costs,
 }
 
 /// Whether `who` is seen from the start.

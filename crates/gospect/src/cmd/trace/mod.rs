@@ -3,10 +3,10 @@
 mod choice;
 mod end;
 mod engine;
-mod install;
+pub(super) mod install;
 mod progress;
 mod summary;
-mod who;
+pub(super) mod who;
 
 use crate::args::{Backend, TraceArgs};
 use crate::failure::{Outcome, usage};

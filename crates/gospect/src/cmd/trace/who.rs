@@ -1,6 +1,6 @@
 //! Which processes: attach, every process of a file, or a command to start.
 
-use crate::args::TraceArgs;
+use crate::args::{CaptureArgs, TraceArgs};
 use crate::failure::usage;
 use crate::sink;
 use process::Process;
@@ -26,17 +26,29 @@ pub enum Who {
 impl Who {
     /// What the command line names. Takes the executable out of the rules when it stands there.
     pub fn resolve(args: &mut TraceArgs) -> anyhow::Result<Self> {
-        let capture = &args.capture;
+        let command = args.command.take();
+        let rules = &mut args.rules;
+        let first = || (!rules.is_empty()).then(|| PathBuf::from(rules.remove(0)));
+        Self::named(&args.capture, command, first, args.show.quiet)
+    }
+
+    /// The same for any command: `first` is the positional that may be the executable.
+    pub fn named(
+        capture: &CaptureArgs,
+        command: Option<Vec<OsString>>,
+        first: impl FnOnce() -> Option<PathBuf>,
+        quiet: bool,
+    ) -> anyhow::Result<Self> {
         let named = usize::from(!capture.pids.is_empty())
             + usize::from(capture.exe.is_some())
-            + usize::from(args.command.is_some());
+            + usize::from(command.is_some());
         if named > 1 {
             return Err(usage("choose one of --pid, --exe and `-- CMD`"));
         }
-        if capture.user.is_some() && args.command.is_none() {
+        if capture.user.is_some() && command.is_none() {
             return Err(usage("--user needs a command to start: `-- CMD`"));
         }
-        if let Some(argv) = args.command.take() {
+        if let Some(argv) = command {
             let Some(name) = argv.first() else {
                 return Err(usage("nothing after `--`: name the command to start"));
             };
@@ -53,10 +65,9 @@ impl Who {
         if let Some(exe) = capture.exe.clone() {
             return Ok(Self::Exe(exe));
         }
-        if args.rules.is_empty() {
+        let Some(exe) = first() else {
             return Err(usage("no process named: give --pid PID, --exe PATH or `-- CMD`"));
-        }
-        let exe = PathBuf::from(args.rules.remove(0));
+        };
         if !exe.exists() {
             return Err(usage(format!(
                 "no process named, and there is no executable `{}`: give --pid PID, --exe PATH or \
@@ -64,7 +75,7 @@ impl Who {
                 exe.display()
             )));
         }
-        if !args.show.quiet {
+        if !quiet {
             hint_to_launch(&exe)?;
         }
         Ok(Self::Exe(exe))

@@ -1,0 +1,109 @@
+//! A recording of goroutine states.
+
+use crate::args::{Format, ReportArgs, StatesFormat};
+use crate::failure::{Outcome, usage};
+use crate::recording::Ending;
+use crate::sink;
+use crate::states::{StatesOptions, StatesPipeline};
+use output::{Clock, Summary, SymbolTable, nothing_changed};
+use probe::Plan;
+use std::fs::File;
+use std::io::{BufReader, Write};
+use std::sync::Arc;
+use wire::file::{Chunk, FileReader, records};
+
+/// What a file holds besides its records.
+pub struct Recorded {
+    /// The plan.
+    pub plan: Arc<Plan>,
+    /// The records' clock.
+    pub clock: Clock,
+    /// Names of addresses.
+    pub names: SymbolTable,
+    /// How the capture ended.
+    pub ending: Option<Ending>,
+    /// The backend that captured.
+    pub backend: String,
+    /// Whether the file's end is missing.
+    pub truncated: bool,
+    /// Processes that hit a site.
+    pub processes: u64,
+}
+
+impl Recorded {
+    /// Shows the file.
+    pub fn report(self, args: &ReportArgs, mut out: Box<dyn Write>) -> anyhow::Result<Outcome> {
+        let mut pipeline = StatesPipeline::new(self.plan.clone(), self.clock, options(args)?);
+        let mut end_ns = self.ending.as_ref().map_or(0, |ending| ending.end_ns);
+        let mut reader = FileReader::new(BufReader::new(File::open(&args.file)?))?;
+        while let Some(chunk) = reader.next_chunk()? {
+            let Chunk::Records(batch) = chunk else { continue };
+            for record in records(&batch) {
+                let Ok(record) = record else {
+                    pipeline.malformed();
+                    continue;
+                };
+                end_ns = record.ts_ns.max(end_ns);
+                pipeline.record(&record, &self.names, &mut out)?;
+            }
+        }
+        pipeline.finish(end_ns, &self.names, &mut out)?;
+        let (plan, names) = (Arc::clone(&self.plan), self.names.clone());
+        let summary = self.summary(&plan, &pipeline);
+        let mut stderr = std::io::stderr();
+        let notes: Option<&mut dyn Write> = if args.show.quiet { None } else { Some(&mut stderr) };
+        pipeline.summary(&summary, &names, &mut out, notes)?;
+        out.flush()?;
+        let counters = pipeline.counters();
+        let grave =
+            summary.target_signal.is_some() || (args.strict && summary.lost.max(counters.lost) > 0);
+        Ok(match (grave, counters.changes) {
+            (true, _) => Outcome::Grave,
+            (false, 0) => Outcome::Nothing,
+            (false, _) => Outcome::Done,
+        })
+    }
+
+    /// The capture's own, or what can be said without it.
+    fn summary(self, plan: &Plan, pipeline: &StatesPipeline) -> Summary {
+        let mut summary = self.ending.map(|ending| ending.summary).unwrap_or_else(|| Summary {
+            notes: vec![
+                "the recording has no summary: its gospect did not end in order".to_owned(),
+            ],
+            processes: self.processes,
+            ..Summary::of_plan(&self.backend, plan)
+        });
+        if self.truncated {
+            summary.notes.push("the recording is truncated: this is what it holds".to_owned());
+        }
+        summary.zero_hits = nothing_changed(&summary, &pipeline.counters());
+        summary
+    }
+}
+
+fn options(args: &ReportArgs) -> anyhow::Result<StatesOptions> {
+    let show = &args.show;
+    let of_calls = show.drilldown.is_some()
+        || show.depth.is_some()
+        || show.min.is_some()
+        || show.limit.is_some()
+        || show.stat;
+    if of_calls {
+        return Err(usage(
+            "the file is a recording of `gospect sched`, which holds no calls: use --events, --by \
+             and --perfetto",
+        ));
+    }
+    let format = match (args.perfetto, show.format) {
+        (true, _) => StatesFormat::Perfetto,
+        (false, Format::Json) => StatesFormat::Json,
+        (false, Format::Text) => StatesFormat::Text,
+    };
+    Ok(StatesOptions {
+        format,
+        events: args.events,
+        by: args.by,
+        color: sink::is_colored(show.color, show.output.as_deref()),
+        ..StatesOptions::default()
+    })
+}

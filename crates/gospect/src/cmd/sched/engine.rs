@@ -1,0 +1,316 @@
+//! The capture from installation to summary.
+
+use super::ending::{Ending, Reason};
+use super::plan::plan;
+use super::summary::summarize;
+use crate::args::{Backend, SchedArgs, StatesFormat};
+use crate::cmd::trace::install::{Installing, Made};
+use crate::cmd::trace::who::Who;
+use crate::failure::{Outcome, usage};
+use crate::pipeline::ShowOptions;
+use crate::recording::Recording;
+use crate::signals::Signals;
+use crate::states::{StatesOptions, StatesSession};
+use crate::target::Target;
+use crate::{clock, explain, launch, sink};
+use anyhow::Context as _;
+use capture::{Request, Scope};
+use capture_uprobe::Options;
+use output::Clock;
+use process::{Held, Process};
+use std::io::{IsTerminal as _, Write};
+use std::time::{Duration, Instant};
+
+/// How long one round waits for records.
+const ROUND: Duration = Duration::from_millis(20);
+/// How often what there is so far is handed to a recorded file.
+const SAVE: Duration = Duration::from_millis(100);
+/// How often a terminal is shown how things stand.
+const LIVE: Duration = Duration::from_secs(1);
+
+/// A capture being set up.
+pub struct Engine<'a> {
+    args: &'a SchedArgs,
+    who: Who,
+    options: StatesOptions,
+    forced: Options,
+    out: Box<dyn Write>,
+    clock: Clock,
+}
+
+/// A capture that runs.
+pub struct Running<'a> {
+    pub(super) args: &'a SchedArgs,
+    pub(super) sessions: Vec<StatesSession>,
+    pub(super) signals: Signals,
+    pub(super) started: Instant,
+    pub(super) attach_time: Duration,
+    pub(super) notes: Vec<String>,
+    pub(super) attached: Vec<Process>,
+    pub(super) child: Option<Held>,
+    out: Box<dyn Write>,
+    /// Whether a terminal is shown how things stand.
+    live: bool,
+}
+
+impl<'a> Engine<'a> {
+    /// Prepares the capture; nothing is touched yet.
+    pub fn new(
+        args: &'a SchedArgs,
+        who: Who,
+        options: StatesOptions,
+        forced: Options,
+        out: Box<dyn Write>,
+    ) -> Self {
+        let clock =
+            Clock { unix_offset_ns: clock::unix_offset_ns(), utc_offset_s: clock::utc_offset_s() };
+        Self { args, who, options, forced, out, clock }
+    }
+
+    /// Plans, installs, captures, removes and sums up.
+    pub fn run(mut self) -> anyhow::Result<Outcome> {
+        let targets = self.targets()?;
+        if self.args.capture.record.is_some() && targets.len() > 1 {
+            return Err(usage("--record takes processes of one executable at a time"));
+        }
+        let mut plans = Vec::new();
+        for (target, pids) in targets {
+            let planned = plan(&target)?;
+            plans.push((target, pids, planned));
+        }
+        let signals = Signals::install().context("failed to watch signals")?;
+        let child = match &self.who {
+            Who::Launch { program, argv } => {
+                Some(launch::hold(program, argv, self.args.capture.user.as_deref())?)
+            }
+            _ => None,
+        };
+        let is_text = self.args.format == StatesFormat::Text && !self.args.events;
+        let is_terminal = self.args.output.is_none() && std::io::stdout().is_terminal();
+        let mut running = Running {
+            args: self.args,
+            sessions: Vec::new(),
+            signals,
+            started: Instant::now(),
+            attach_time: Duration::ZERO,
+            notes: Vec::new(),
+            attached: Vec::new(),
+            live: is_text && is_terminal && child.is_none(),
+            child,
+            out: std::mem::replace(&mut self.out, Box::new(std::io::sink())),
+        };
+        for (target, pids, planned) in plans {
+            self.install(&mut running, target, pids, planned)?;
+        }
+        if let Who::Attach(processes) = self.who {
+            running.attached = processes;
+        }
+        running.release()?;
+        running.run()
+    }
+
+    fn install(
+        &self,
+        running: &mut Running<'_>,
+        target: Target,
+        pids: Vec<u32>,
+        mut planned: probe::planner::Planned,
+    ) -> anyhow::Result<()> {
+        let start = Instant::now();
+        let scope = match (&running.child, &self.who) {
+            (Some(child), _) => Scope::Pids(vec![child.pid()]),
+            (None, Who::Exe(_)) => Scope::EveryProcess,
+            (None, _) => Scope::Pids(pids.clone()),
+        };
+        let installing = Installing {
+            backend: self.args.capture.backend,
+            forced: self.forced,
+            ring_bytes: ring_bytes(self.args),
+            clock: self.clock,
+            show: &ShowOptions::default(),
+        };
+        let path = target.path.clone();
+        let ring_bytes = installing.ring_bytes;
+        let request = Request { plan: &planned.plan, path, scope, ring_bytes };
+        let Made { capture, notes, refused, costs } =
+            installing.capture(&request, &target, running.child.as_mut())?;
+        running.notes.extend(notes);
+        running.notes.extend(explain::add_refused(&mut planned.plan, &refused));
+        let running_pids = match &self.who {
+            Who::Exe(_) => process::find_by_exe(target.identity),
+            _ => pids,
+        };
+        let several = running_pids.len() > 1 || matches!(self.who, Who::Exe(_));
+        let options = self.options.clone();
+        let mut session = StatesSession::new(&planned, capture, target, self.clock, options, costs);
+        if let Some(path) = &self.args.capture.record {
+            let (plan, offset_ns) = (session.plan(), self.clock.unix_offset_ns);
+            let recording = Recording::create(path, plan, offset_ns, session.backend(), several)?;
+            session.record_to(recording);
+        }
+        running.attach_time += start.elapsed();
+        for pid in running_pids {
+            if let Err(error) = session.find(pid, &mut running.out) {
+                running.notes.push(format!(
+                    "the goroutines that process {pid} had before are not known: {error:#}"
+                ));
+            }
+        }
+        running.sessions.push(session);
+        Ok(())
+    }
+
+    /// The executables, each with the processes to attach to.
+    fn targets(&self) -> anyhow::Result<Vec<(Target, Vec<u32>)>> {
+        let debug_file = self.args.capture.debug_file.as_deref();
+        let processes = match &self.who {
+            Who::Launch { program: path, .. } | Who::Exe(path) => {
+                return Ok(vec![(Target::of_path(path, debug_file)?, Vec::new())]);
+            }
+            Who::Attach(processes) => processes,
+        };
+        let mut groups: Vec<(Target, Vec<u32>)> = Vec::new();
+        for process in processes {
+            let identity = process.exe_identity()?;
+            match groups.iter_mut().find(|(target, _)| target.identity == identity) {
+                Some((_, pids)) => pids.push(process.pid()),
+                None => {
+                    let target = Target::of_process(process, debug_file)?;
+                    groups.push((target, vec![process.pid()]));
+                }
+            }
+        }
+        Ok(groups)
+    }
+}
+
+/// What is asked for, else what the backend does well with. Goroutines change their state
+/// often, and a burst has to fit.
+fn ring_bytes(args: &SchedArgs) -> usize {
+    let default = match args.capture.backend {
+        Backend::Trampoline => 8,
+        Backend::Auto | Backend::Uprobe => 32,
+    };
+    (args.capture.ring.unwrap_or(default) as usize) << 20
+}
+
+impl Running<'_> {
+    /// Lets the launched command run.
+    fn release(&mut self) -> anyhow::Result<()> {
+        let Some(child) = &mut self.child else {
+            if !self.args.quiet {
+                sink::say("watching goroutines; Ctrl-C ends it");
+            }
+            return Ok(());
+        };
+        child.release()?;
+        let pid = child.pid();
+        self.sessions.iter().for_each(|session| session.symbols().learn(pid));
+        Ok(())
+    }
+
+    fn run(mut self) -> anyhow::Result<Outcome> {
+        let reason = self.capture()?;
+        if self.args.verbose {
+            sink::say(format!("captured until {reason}"));
+        }
+        for session in &mut self.sessions {
+            session.detach()?;
+        }
+        for session in &mut self.sessions {
+            session.poll_rest(&mut self.out)?;
+        }
+        self.note_leftovers();
+        let now_ns = clock::monotonic_ns();
+        if self.live {
+            self.out.write_all(b"\x1b[H\x1b[J")?;
+        }
+        for session in &mut self.sessions {
+            session.finish(now_ns, &mut self.out)?;
+        }
+        self.conclude(reason)
+    }
+
+    /// Names the processes that trampolines could not be taken out of.
+    fn note_leftovers(&mut self) {
+        let pids = self.attached.iter().map(Process::pid);
+        for pid in pids.filter(|&pid| capture_trampoline::is_carrier(pid)) {
+            self.notes.push(format!(
+                "process {pid} keeps code of gospect, since something may still return into it: \
+                 `gospect detach -p {pid}` takes it out later"
+            ));
+        }
+    }
+
+    /// Reads until something ends the capture.
+    fn capture(&mut self) -> anyhow::Result<Reason> {
+        let mut ending = Ending::new(self.args, self.child.is_some());
+        let (mut saved, mut shown) = (Instant::now(), Instant::now());
+        loop {
+            self.round()?;
+            if let Some(reason) = ending.check(self)? {
+                return Ok(reason);
+            }
+            if saved.elapsed() >= SAVE {
+                saved = Instant::now();
+                for session in &mut self.sessions {
+                    session.save()?;
+                }
+            }
+            if self.live && shown.elapsed() >= LIVE {
+                shown = Instant::now();
+                let now_ns = clock::monotonic_ns();
+                for session in &mut self.sessions {
+                    session.show_live(now_ns, &mut self.out)?;
+                }
+                self.out.flush()?;
+            }
+        }
+    }
+
+    fn round(&mut self) -> anyhow::Result<()> {
+        let now_ns = clock::monotonic_ns();
+        let mut timeout = ROUND;
+        for session in &mut self.sessions {
+            if session.poll(timeout, &mut self.out)? == 0 {
+                session.tick(now_ns, &mut self.out)?;
+            }
+            session.refresh(&mut self.out)?;
+            // Only the first session waits; the others have had the same time to gather.
+            timeout = Duration::ZERO;
+        }
+        Ok(self.out.flush()?)
+    }
+
+    /// Whether nothing is left to watch.
+    pub(super) fn targets_gone(&mut self) -> anyhow::Result<bool> {
+        if let Some(child) = &mut self.child {
+            return Ok(child.try_wait()?.is_some());
+        }
+        let sessions = &self.sessions;
+        let is_gone = |process: &Process| {
+            let exited = |session: &StatesSession| session.has_exited(process.pid());
+            !process.is_alive() || sessions.iter().any(exited)
+        };
+        Ok(!self.attached.is_empty() && self.attached.iter().all(is_gone))
+    }
+
+    /// Estimated CPU time that the hits so far cost the targets, nanoseconds.
+    pub(super) fn cost_ns(&self) -> u64 {
+        self.sessions.iter().map(StatesSession::cost_ns).sum()
+    }
+
+    /// Writes the summary and decides the exit code.
+    fn conclude(mut self, reason: Reason) -> anyhow::Result<Outcome> {
+        let (summary, outcome) = summarize(&mut self, reason)?;
+        let mut stderr = std::io::stderr();
+        for session in &mut self.sessions {
+            session.finish_recording(&summary)?;
+            let notes: Option<&mut dyn Write> =
+                if self.args.quiet { None } else { Some(&mut stderr) };
+            session.summary(&summary, &mut self.out, notes)?;
+        }
+        self.out.flush()?;
+        Ok(outcome)
+    }
+}

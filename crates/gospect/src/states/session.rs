@@ -1,0 +1,265 @@
+//! One image whose goroutines are watched: its plan installed, its records on their way out.
+
+use super::found::found_records;
+use super::pipeline::{StatesOptions, StatesPipeline};
+use crate::recording::Recording;
+use crate::session::{Costs, Tariff};
+use crate::symbols::Symbols;
+use crate::target::Target;
+use anyhow::Context as _;
+use capture::{Capture, Counters};
+use output::{Clock, Summary};
+use probe::Plan;
+use probe::planner::Planned;
+use std::collections::{BTreeSet, VecDeque};
+use std::io::Write;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use timeline::states::StateCounters;
+use wire::{Record, RecordKind};
+
+/// How long what was read from memory waits for the records of the time before.
+const SETTLE: Duration = Duration::from_millis(250);
+
+/// How long after a loss memory is read again at the soonest.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Goroutines read from memory, not yet handed on.
+struct Waiting {
+    since: Instant,
+    records: Vec<Vec<u8>>,
+}
+
+/// A plan of goroutine states that is installed.
+pub struct StatesSession {
+    plan: Arc<Plan>,
+    capture: Box<dyn Capture>,
+    pipeline: StatesPipeline,
+    symbols: Symbols,
+    target: Target,
+    tariff: Tariff,
+    recording: Option<Recording>,
+    waiting: VecDeque<Waiting>,
+    /// Gaps after which memory was read.
+    gaps: u64,
+    last_reading: Option<Instant>,
+    cost_ns: u64,
+    seen: BTreeSet<u32>,
+    exited: BTreeSet<u32>,
+    detach_time: Option<Duration>,
+}
+
+impl StatesSession {
+    /// Takes over an installed capture.
+    pub fn new(
+        planned: &Planned,
+        capture: Box<dyn Capture>,
+        target: Target,
+        clock: Clock,
+        options: StatesOptions,
+        costs: Costs,
+    ) -> Self {
+        let plan = Arc::new(planned.plan.clone());
+        Self {
+            pipeline: StatesPipeline::new(Arc::clone(&plan), clock, options),
+            symbols: Symbols::new(Arc::clone(&target.executable), target.bias_finder()),
+            tariff: Tariff::new(planned, costs),
+            plan,
+            capture,
+            target,
+            recording: None,
+            waiting: VecDeque::new(),
+            gaps: 0,
+            last_reading: None,
+            cost_ns: 0,
+            seen: BTreeSet::new(),
+            exited: BTreeSet::new(),
+            detach_time: None,
+        }
+    }
+
+    /// Writes every record to `recording` too.
+    pub fn record_to(&mut self, recording: Recording) {
+        self.recording = Some(recording);
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Name of the backend.
+    pub fn backend(&self) -> &'static str {
+        self.capture.backend()
+    }
+
+    /// Names of this image's processes.
+    pub fn symbols(&self) -> &Symbols {
+        &self.symbols
+    }
+
+    /// Reads which goroutines a process has by now. They are handed on when the records of what
+    /// happened before have come.
+    pub fn find(&mut self, pid: u32, out: &mut dyn Write) -> anyhow::Result<()> {
+        self.last_reading = Some(Instant::now());
+        self.gaps = self.pipeline.counters().gaps;
+        let (mark, records) = found_records(&self.target, pid)?;
+        self.take(&mark, out)?;
+        self.waiting.push_back(Waiting { since: Instant::now(), records });
+        Ok(())
+    }
+
+    /// Hands on what was read from memory, and reads again after a loss.
+    pub fn refresh(&mut self, out: &mut dyn Write) -> anyhow::Result<()> {
+        while self.waiting.front().is_some_and(|waiting| waiting.since.elapsed() >= SETTLE) {
+            self.hand_on(out)?;
+        }
+        let lost = self.pipeline.counters().gaps > self.gaps;
+        let rested = self.last_reading.is_none_or(|last| last.elapsed() >= AGAIN);
+        if lost && rested && self.waiting.is_empty() {
+            let living = |pid: &u32| !self.exited.contains(pid);
+            for pid in self.seen.iter().copied().filter(living).collect::<Vec<_>>() {
+                // One that just ended has no goroutines left.
+                _ = self.find(pid, out);
+            }
+            self.gaps = self.pipeline.counters().gaps;
+        }
+        Ok(())
+    }
+
+    fn hand_on(&mut self, out: &mut dyn Write) -> anyhow::Result<()> {
+        let Some(waiting) = self.waiting.pop_front() else { return Ok(()) };
+        waiting.records.iter().try_for_each(|bytes| self.take(bytes, out))
+    }
+
+    /// Reads what is there, waiting up to `timeout` for the first record.
+    pub fn poll(&mut self, timeout: Duration, out: &mut dyn Write) -> anyhow::Result<usize> {
+        self.tariff.update();
+        let mut batch: Vec<u8> = Vec::new();
+        let mut ends = Vec::new();
+        let polled = self.capture.poll(timeout, &mut |bytes| {
+            batch.extend_from_slice(bytes);
+            ends.push(batch.len());
+        });
+        let mut start = 0;
+        for end in ends {
+            self.take(batch.get(start..end).unwrap_or_default(), out)?;
+            start = end;
+        }
+        polled.context("failed to read the capture")
+    }
+
+    fn take(&mut self, bytes: &[u8], out: &mut dyn Write) -> anyhow::Result<()> {
+        let Ok(record) = Record::parse(bytes) else {
+            self.pipeline.malformed();
+            return Ok(());
+        };
+        if let Some(recording) = &mut self.recording {
+            recording.record(bytes)?;
+        }
+        match record.kind {
+            RecordKind::Hit => {
+                self.cost_ns += self.tariff.of(record.site);
+                if self.seen.insert(record.pid) {
+                    self.symbols.learn(record.pid);
+                }
+            }
+            RecordKind::Process => self.symbols.place(&self.plan, &record),
+            RecordKind::Exec | RecordKind::ProcessExit => _ = self.exited.insert(record.pid),
+            RecordKind::Goroutine => {}
+        }
+        self.pipeline.record(&record, &self.symbols, out)?;
+        if matches!(record.kind, RecordKind::Exec | RecordKind::ProcessExit) {
+            self.symbols.forget(record.pid);
+        }
+        Ok(())
+    }
+
+    /// Reads all that is left after a detach.
+    pub fn poll_rest(&mut self, out: &mut dyn Write) -> anyhow::Result<()> {
+        while self.poll(Duration::ZERO, out)? > 0 {}
+        while !self.waiting.is_empty() {
+            self.hand_on(out)?;
+        }
+        Ok(())
+    }
+
+    /// See [`StatesPipeline::tick`].
+    pub fn tick(&mut self, now_ns: u64, out: &mut dyn Write) -> anyhow::Result<()> {
+        Ok(self.pipeline.tick(now_ns, &self.symbols, out)?)
+    }
+
+    /// See [`StatesPipeline::show_live`].
+    pub fn show_live(&mut self, now_ns: u64, out: &mut dyn Write) -> anyhow::Result<()> {
+        Ok(self.pipeline.show_live(now_ns, &self.symbols, out)?)
+    }
+
+    /// Hands a recording's file what there is so far.
+    pub fn save(&mut self) -> anyhow::Result<()> {
+        let Some(recording) = &mut self.recording else { return Ok(()) };
+        recording.save(self.pipeline.new_names().as_ref())
+    }
+
+    /// Estimated CPU time that the hits so far cost the targets, nanoseconds.
+    pub fn cost_ns(&self) -> u64 {
+        self.cost_ns
+    }
+
+    /// Removes the plan from the targets.
+    pub fn detach(&mut self) -> anyhow::Result<()> {
+        if self.detach_time.is_none() {
+            let start = Instant::now();
+            self.capture.detach().context("failed to detach")?;
+            self.detach_time = Some(start.elapsed());
+        }
+        Ok(())
+    }
+
+    /// How long [`StatesSession::detach`] took.
+    pub fn detach_time(&self) -> Option<Duration> {
+        self.detach_time
+    }
+
+    /// Processes that hit a site.
+    pub fn processes(&self) -> usize {
+        self.seen.len()
+    }
+
+    /// Whether the capture saw `pid` end (or become another program).
+    pub fn has_exited(&self, pid: u32) -> bool {
+        self.exited.contains(&pid)
+    }
+
+    /// What the capture counted.
+    pub fn capture_counters(&self) -> anyhow::Result<Counters> {
+        self.capture.counters().context("failed to read the capture's counters")
+    }
+
+    /// What was counted of states.
+    pub fn counters(&self) -> StateCounters {
+        self.pipeline.counters()
+    }
+
+    /// Tells of the goroutines that live, and writes tables.
+    pub fn finish(&mut self, now_ns: u64, out: &mut dyn Write) -> anyhow::Result<()> {
+        self.recording.iter_mut().for_each(|recording| recording.end(now_ns));
+        Ok(self.pipeline.finish(now_ns, &self.symbols, out)?)
+    }
+
+    /// See [`StatesPipeline::summary`].
+    pub fn summary(
+        &mut self,
+        capture: &Summary,
+        out: &mut dyn Write,
+        notes: Option<&mut dyn Write>,
+    ) -> anyhow::Result<()> {
+        Ok(self.pipeline.summary(capture, &self.symbols, out, notes)?)
+    }
+
+    /// Ends the recorded file with the names it needs.
+    pub fn finish_recording(&mut self, summary: &Summary) -> anyhow::Result<()> {
+        let Some(recording) = self.recording.take() else { return Ok(()) };
+        let names = self.pipeline.new_names().unwrap_or_default();
+        recording.finish(&names, summary)
+    }
+}

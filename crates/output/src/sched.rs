@@ -1,0 +1,15 @@
+//! What goroutines did: a stream of changes, a summary, a timeline.
+
+mod json;
+mod names;
+mod perfetto;
+mod summary;
+mod table;
+mod text;
+
+pub use json::StatesJson;
+pub use names::Origins;
+pub use perfetto::Perfetto;
+pub use summary::{StatesSummary, nothing_changed};
+pub use table::{GoroutineRows, write_goroutine_table, write_reason_table, write_site_table};
+pub use text::StatesText;

@@ -1,0 +1,266 @@
+//! Goroutine states: chains from generated lives, in order, out of order, with losses.
+
+mod support_states;
+
+use proptest::prelude::*;
+use support_states::{Life, Tape, change, creation, found, lives, reasons, record};
+use timeline::states::{Change, Event, Lifetime, State, StateCounters, States, Who};
+use wire::{Record, RecordKind};
+
+/// All that comes of records, and the counts before the end.
+fn follow(records: &[Vec<u8>], end_ns: u64) -> (Vec<Event>, StateCounters, States) {
+    let mut states = States::new(support_states::plan());
+    let mut events = Vec::new();
+    for bytes in records {
+        states.push(&Record::parse(bytes).unwrap(), &mut events);
+    }
+    states.tick(u64::MAX, &mut events);
+    let counters = states.counters();
+    states.finish(end_ns, &mut events);
+    (events, counters, states)
+}
+
+fn changes(events: &[Event]) -> Vec<&Change> {
+    fn change(event: &Event) -> Option<&Change> {
+        match event {
+            Event::Change(change) => Some(change),
+            _ => None,
+        }
+    }
+    events.iter().filter_map(change).collect()
+}
+
+fn lifetimes(events: &[Event]) -> Vec<&Lifetime> {
+    fn lifetime(event: &Event) -> Option<&Lifetime> {
+        match event {
+            Event::Lifetime(lifetime) => Some(lifetime),
+            _ => None,
+        }
+    }
+    events.iter().filter_map(lifetime).collect()
+}
+
+/// As `from>to reason @time by`.
+fn brief(change: &Change) -> String {
+    let (from, to) = (change.from.name(), change.to.name());
+    let by = change.by.map_or(String::new(), |by| format!(" by {by}"));
+    let reason = change.reason.as_deref().map_or(String::new(), |reason| format!(" {reason}"));
+    format!("g{} {from}>{to}{reason} @{}{by}", change.who.goid, change.ts_ns)
+}
+
+/// Each change begins where the one before of its goroutine ended, in state and time.
+fn assert_unbroken(events: &[Event]) {
+    let mut last: std::collections::BTreeMap<Who, (State, u64)> = Default::default();
+    for change in changes(events) {
+        if let Some((state, ts_ns)) = last.insert(change.who, (change.to, change.ts_ns)) {
+            assert_eq!((change.from, change.since_ns), (state, ts_ns), "{}", brief(change));
+        }
+    }
+}
+
+#[test]
+fn a_life_is_told_with_who_woke_it() {
+    let tape = vec![
+        creation(10, 7, 1, 5),
+        change(12, 7, 1, 2, 0, 0),
+        change(20, 7, 2, 4, 19, 7),
+        change(50, 7, 4, 1, 19, 9),
+        change(60, 7, 1, 2, 19, 0),
+        change(65, 7, 2, 6, 19, 7),
+    ];
+    let (events, counters, _) = follow(&tape, 100);
+    let told: Vec<String> = changes(&events).into_iter().map(brief).collect();
+    let expected = [
+        "g7 dead>runnable @10 by 5",
+        "g7 runnable>running @12",
+        "g7 running>waiting chan receive @20",
+        "g7 waiting>runnable chan receive @50 by 9",
+        "g7 runnable>running @60",
+        "g7 running>dead @65",
+    ];
+    assert_eq!(told, expected);
+    let [life] = lifetimes(&events)[..] else { panic!("{events:?}") };
+    assert_eq!(
+        (life.born_ns, life.ended_ns, life.from_ns, life.to_ns),
+        (Some(10), Some(65), 10, 65)
+    );
+    assert_eq!((life.times.running_ns, life.times.runnable_ns), (13, 12));
+    assert_eq!(life.times.waiting, [(19, 30)]);
+    assert_eq!((life.origin.parent, life.origin.gopc, life.origin.startpc), (5, 0x100, 0x200));
+    assert_eq!((counters.made, counters.ended, counters.live, counters.breaks), (1, 1, 0, 0));
+}
+
+#[test]
+fn what_makes_a_goroutine_is_told_once_whatever_its_id_was_then() {
+    // Before its creation is recorded a goroutine has the id of the one before (Go 1.23).
+    let tape = vec![
+        creation(1, 3, 1, 1),
+        change(2, 3, 1, 2, 0, 0),
+        change(3, 3, 2, 6, 0, 3),
+        change(4, 0, 0, 6, 0, 1),
+        change(5, 3, 6, 1, 0, 1),
+        creation(6, 4, 1, 1),
+        change(7, 4, 1, 2, 0, 0),
+    ];
+    let (events, counters, _) = follow(&tape, 9);
+    assert_eq!((counters.made, counters.ended, counters.live, counters.making), (2, 1, 1, 2));
+    assert_eq!((counters.breaks, counters.no_goroutine), (0, 0));
+    assert_unbroken(&events);
+}
+
+#[test]
+fn who_only_seems_to_wait_runs() {
+    let stopping = reasons().iter().position(|name| *name == "stopping the world").unwrap() as u8;
+    let coroutine = reasons().iter().position(|name| *name == "coroutine").unwrap() as u8;
+    let tape = vec![
+        creation(0, 2, 1, 1),
+        change(10, 2, 1, 2, 0, 0),
+        change(20, 2, 2, 4, stopping, 2),
+        change(30, 2, 4, 2, stopping, 2),
+        change(40, 2, 2, 4, coroutine, 2),
+        change(50, 2, 4, 2, coroutine, 3),
+        // Go 1.19 sets the reason behind the state.
+        change(60, 2, 2, 4, 19, 2),
+        change(70, 2, 4, 2, 19, 2),
+    ];
+    let (events, counters, _) = follow(&tape, 100);
+    let [life] = lifetimes(&events)[..] else { panic!("{events:?}") };
+    assert_eq!(life.times.waiting, [(coroutine, 10)]);
+    assert_eq!((life.times.running_ns, life.times.runnable_ns), (80, 10));
+    assert_eq!((counters.pseudo, counters.breaks), (2, 0));
+    assert_unbroken(&events);
+}
+
+#[test]
+fn goroutines_that_were_there_are_found_and_corrected() {
+    let tape = vec![
+        found(5, 0, 0),
+        change(8, 11, 2, 4, 19, 11),
+        change(9, 13, 2, 6, 0, 13),
+        found(5, 10, 4),
+        found(5, 11, 2),
+        found(5, 12, 3),
+        found(5, 13, 2),
+        found(5, 0, 0),
+        // It had moved on before its record came.
+        change(20, 12, 2, 1, 0, 12),
+    ];
+    let (events, counters, _) = follow(&tape, 30);
+    assert_eq!((counters.found, counters.ended, counters.live), (2, 1, 3));
+    assert_eq!((counters.breaks, counters.mended, counters.vanished), (0, 0, 0));
+    let of = |goid| lifetimes(&events).into_iter().find(|l| l.who.goid == goid).unwrap();
+    assert_eq!((of(10).state, of(10).times.waiting.clone()), (State::WAITING, vec![(19, 25)]));
+    assert_eq!(of(11).origin.gopc, 0x300);
+    assert_eq!((of(12).times.running_ns, of(12).times.runnable_ns), (15, 10));
+    assert_eq!(of(13).ended_ns, Some(9));
+}
+
+#[test]
+fn behind_a_loss_chains_go_on_and_what_is_gone_is_said() {
+    let mut tape = vec![
+        creation(1, 1, 1, 0),
+        creation(2, 2, 1, 1),
+        creation(3, 3, 1, 1),
+        change(4, 1, 1, 2, 0, 0),
+    ];
+    // Lost: 2 ran and ended, 1 waits.
+    let mut late = change(50, 1, 4, 1, 19, 0);
+    late[52..56].copy_from_slice(&7u32.to_le_bytes());
+    tape.push(late);
+    tape.extend([found(60, 0, 0), found(60, 1, 1), found(60, 3, 4), found(60, 0, 0)]);
+    let (events, counters, _) = follow(&tape, 100);
+    assert_eq!((counters.gaps, counters.lost, counters.breaks), (1, 7, 0));
+    assert_eq!((counters.mended, counters.vanished, counters.live), (2, 1, 2));
+    assert!(events.contains(&Event::Gap { cpu: 0, from_ns: 4, to_ns: 50, lost: 7 }));
+    for life in lifetimes(&events) {
+        assert_eq!(life.times.total_ns(), life.to_ns - life.from_ns, "{life:?}");
+    }
+}
+
+#[test]
+fn without_its_predecessor_a_change_is_a_break_that_is_counted() {
+    let tape = vec![
+        creation(1, 1, 1, 0),
+        change(2, 1, 1, 2, 0, 0),
+        change(3, 1, 4, 1, 19, 0),
+        change(900_000_000, 1, 1, 2, 19, 0),
+    ];
+    let (events, counters, _) = follow(&tape, 1_000_000_000);
+    assert_eq!((counters.breaks, counters.gaps), (1, 0));
+    let [life] = lifetimes(&events)[..] else { panic!("{events:?}") };
+    assert_eq!(life.times.total_ns(), life.to_ns - life.from_ns);
+}
+
+proptest! {
+    #[test]
+    fn generated_lives_come_out_as_they_went_in(lives in lives(), end in 0u64..1000) {
+        let tape = Tape::of(&lives);
+        let end_ns = tape.end_ns + end;
+        let (events, counters, states) = follow(&tape.records, end_ns);
+        assert_unbroken(&events);
+        prop_assert_eq!((counters.breaks, counters.repairs, counters.mended), (0, 0, 0));
+        prop_assert_eq!(counters.made, lives.len() as u64);
+        prop_assert_eq!(counters.changes, tape.records.len() as u64);
+        let ended = lives.iter().filter(|life: &&Life| life.ends()).count() as u64;
+        prop_assert_eq!((counters.ended, counters.live), (ended, lives.len() as u64 - ended));
+        for life in lifetimes(&events) {
+            prop_assert_eq!(life.times.total_ns(), life.to_ns - life.from_ns);
+        }
+        // The sums by site are the sums of the lives.
+        let all: u64 = lifetimes(&events).iter().map(|life| life.times.total_ns()).sum();
+        let sites: u64 = states.tally(end_ns).sites().map(|(_, sum)| sum.times.total_ns()).sum();
+        prop_assert_eq!(all, sites);
+    }
+
+    #[test]
+    fn neighbours_that_change_places_are_put_right(
+        lives in lives(), swaps in prop::collection::vec(any::<prop::sample::Index>(), 1..20),
+    ) {
+        let mut tape = Tape::of(&lives);
+        let (straight, _, _) = follow(&tape.records, tape.end_ns);
+        let mut last = 0;
+        let mut places: Vec<usize> =
+            swaps.iter().map(|index| index.index(tape.records.len().max(2) - 1)).collect();
+        places.sort_unstable();
+        let pairs = tape.records.len().saturating_sub(1);
+        for at in places.into_iter().filter(|&at| at < pairs) {
+            // Not a creation: nothing of a goroutine comes before it was made.
+            let is_creation = |at: usize| tape.is_creation(at);
+            if at >= last && !is_creation(at) && !is_creation(at + 1) {
+                tape.records.swap(at, at + 1);
+                last = at + 2;
+            }
+        }
+        let (events, counters, _) = follow(&tape.records, tape.end_ns);
+        prop_assert_eq!(counters.breaks, 0);
+        assert_unbroken(&events);
+        let sorted = |events: &[Event]| {
+            let mut all: Vec<String> = changes(events).into_iter().map(brief).collect();
+            all.sort();
+            all
+        };
+        prop_assert_eq!(sorted(&events).len(), sorted(&straight).len());
+    }
+
+    #[test]
+    fn any_records_are_taken(
+        all in prop::collection::vec((0u8..6, 0u32..4, 0u64..4, any::<u64>(), 0u32..12, 0u32..12,
+            any::<u32>()), 0..200),
+    ) {
+        let mut states = States::new(support_states::plan());
+        let mut events = Vec::new();
+        for (kind, site, goid, ts_ns, old, new, lost) in all {
+            let words = [goid, u64::from(old), u64::from(old), u64::from(new), 0, 0];
+            let kind = match kind {
+                0 => RecordKind::Exec,
+                1 => RecordKind::ProcessExit,
+                2 => RecordKind::Goroutine,
+                _ => RecordKind::Hit,
+            };
+            let bytes = record(kind, site, ts_ns, goid, &words, lost);
+            states.push(&Record::parse(&bytes).unwrap(), &mut events);
+        }
+        states.finish(u64::MAX, &mut events);
+        prop_assert_eq!(states.living(0).count(), 0);
+    }
+}
