@@ -285,6 +285,7 @@ mod tests {
                 reason: RefusalReason("no room for a site".into()),
             }],
             g_changes: vec![FileOffset(0x3_0000), FileOffset(0x3_0020)],
+            states: None,
         }
     }
 
