@@ -30,6 +30,12 @@ pub struct Args {
     /// Run cells again that have a result.
     #[arg(long)]
     again: bool,
+    /// Run cells again in which a test failed.
+    #[arg(long)]
+    failed: bool,
+    /// Build gospect and the suite as they are released.
+    #[arg(long)]
+    release: bool,
     /// Stop before a cell when this many seconds are over.
     #[arg(long)]
     seconds: Option<u64>,
@@ -63,13 +69,14 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         Err(_) => Results::default(),
     };
     let all = toolchains();
-    let suite = build_suite(&args.suite)?;
+    let suite = build_suite(&args.suite, args.release)?;
     let begin = Instant::now();
     let mut failed = 0;
     for toolchain in all.iter().filter(|it| wanted(&args.versions, &it.version)) {
         for mode in Mode::ALL.into_iter().filter(|it| wanted(&args.modes, it)) {
             let known = results.get(&args.suite, toolchain, mode);
-            if known.is_some() && !args.again {
+            let is_due = |cell: &Cell| args.again || (args.failed && cell.failed > 0);
+            if known.is_some_and(|cell| !is_due(cell)) {
                 continue;
             }
             if args.seconds.is_some_and(|limit| begin.elapsed().as_secs() >= limit) {
@@ -124,9 +131,10 @@ impl Results {
 }
 
 /// Builds the integration test and gives its path.
-fn build_suite(suite: &str) -> anyhow::Result<PathBuf> {
+fn build_suite(suite: &str, release: bool) -> anyhow::Result<PathBuf> {
     let out = Command::new("cargo")
         .args(["test", "-p", "gospect", "--no-run", "--message-format=json", "--test", suite])
+        .args(release.then_some("--release"))
         .current_dir(root())
         .output()
         .context("failed to run cargo")?;
