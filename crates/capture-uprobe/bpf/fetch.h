@@ -24,7 +24,6 @@ struct scratch {
 	/* A field_status; what the current field will be emitted as. */
 	__u32 failure;
 	__u32 pad;
-	struct header header;
 	__u8 payload[MAX_PAYLOAD + MAX_FIELD_DATA];
 };
 

@@ -13,6 +13,7 @@ char LICENSE[] SEC("license") = "GPL";
 const volatile struct config config SEC(".rodata.config");
 
 #include "fetch.h"
+#include "ring.h"
 #include "seen.h"
 
 /* The zero flag. */
@@ -49,11 +50,6 @@ struct {
 	__type(value, struct cpu);
 } cpus SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 8 << 20);
-} ring SEC(".maps");
-
 /*
  * Several per CPU: a program that runs in a task can be preempted by another task's
  * hit on the same CPU. A slot is taken by compare-and-swap.
@@ -83,19 +79,6 @@ static __always_inline struct cpu *this_cpu(void)
 	__u32 zero = 0;
 
 	return bpf_map_lookup_elem(&cpus, &zero);
-}
-
-/*
- * Wakes the reader only when much is waiting; it looks by itself every few
- * milliseconds, and a wake-up per record would cost more than the record.
- */
-static __always_inline __u64 wake_flags(__u64 produced)
-{
-	if (produced & 63)
-		return BPF_RB_NO_WAKEUP;
-	if (bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA) < config.wake_bytes)
-		return BPF_RB_NO_WAKEUP;
-	return BPF_RB_FORCE_WAKEUP;
 }
 
 static __always_inline __u64 current_g(const struct pt_regs *regs, __u64 cookie)
@@ -195,10 +178,11 @@ static __always_inline void look_at_target(struct look *l, struct cpu *cpu, __u6
 		l->caller = word;
 }
 
-static __always_inline void fill_header(struct header *h, const struct cpu *cpu, __u64 ids,
-					__u8 kind, const struct look *l, __u32 site)
+/* Of a record whose place is reserved and still zero. The clock is read last. */
+static __always_inline void put_header(struct header *h, const struct cpu *cpu, __u64 ids,
+				       __u8 kind, const struct look *l, __u32 site,
+				       __u16 payload_len)
 {
-	h->ts_ns = bpf_ktime_get_ns();
 	h->goid = l->goid;
 	h->stack = l->stack;
 	h->depth = l->depth;
@@ -210,8 +194,8 @@ static __always_inline void fill_header(struct header *h, const struct cpu *cpu,
 	h->cpu = bpf_get_smp_processor_id();
 	h->flags = l->flags;
 	h->kind = kind;
-	h->zero = 0;
-	h->payload_len = 0;
+	h->payload_len = payload_len;
+	commit(h, bpf_ktime_get_ns());
 }
 
 /* A record of a process, 0 when there was room for it. */
@@ -219,17 +203,18 @@ static __noinline int emit_process_event(__u64 ids, __u8 kind, __u64 ip, __u32 s
 {
 	struct look look = { .caller = ip };
 	struct cpu *cpu = this_cpu();
+	struct ring *ring;
 	struct header *h;
 
 	if (!cpu)
 		return 1;
-	h = bpf_ringbuf_reserve(&ring, sizeof(*h), 0);
-	if (!h) {
-		__sync_fetch_and_add(&cpu->lost, 1);
+	ring = ring_of(cpu);
+	if (!ring)
 		return 1;
-	}
-	fill_header(h, cpu, ids, kind, &look, site);
-	bpf_ringbuf_submit(h, wake_flags(__sync_fetch_and_add(&cpu->produced, 1)));
+	h = reserve(ring, cpu, sizeof(*h));
+	if (!h)
+		return 1;
+	put_header(h, cpu, ids, kind, &look, site, 0);
 	return 0;
 }
 
@@ -243,6 +228,27 @@ static __always_inline struct scratch *claim_scratch(void)
 			return s;
 	}
 	return 0;
+}
+
+/* A record with what was fetched. */
+static __always_inline void put_record(struct ring *ring, struct cpu *cpu, __u64 ids,
+				       struct scratch *s, const struct look *look, __u32 site)
+{
+	__u32 used = s->used, rounded;
+	struct header *h;
+
+	if (used > MAX_PAYLOAD)
+		used = MAX_PAYLOAD;
+	rounded = (used + RING_UNIT - 1) & ~(RING_UNIT - 1);
+	h = reserve(ring, cpu, sizeof(*h) + rounded);
+	if (!h)
+		return;
+	if (used) {
+		__sync_fetch_and_add(&cpu->payload_bytes, rounded);
+		/* No more than a copy: both are ours. */
+		bpf_probe_read_kernel(h + 1, used, s->payload);
+	}
+	put_header(h, cpu, ids, KIND_HIT, look, site, used);
 }
 
 /*
@@ -306,20 +312,21 @@ int hit(struct pt_regs *regs)
 	__u32 site = cookie & COOKIE_SITE;
 	struct cpu *cpu = this_cpu();
 	__u64 ids = current_ids();
+	struct ring *ring;
 	struct header *h;
 	struct look look;
 
 	KEEP_TASK_STACK();
 	if (!cpu || !is_wanted(cpu, ids, regs->ip, site))
 		return 0;
-	look_at_target(&look, cpu, ids, regs, cookie);
-	h = bpf_ringbuf_reserve(&ring, sizeof(*h), 0);
-	if (!h) {
-		__sync_fetch_and_add(&cpu->lost, 1);
+	ring = ring_of(cpu);
+	if (!ring)
 		return 0;
-	}
-	fill_header(h, cpu, ids, KIND_HIT, &look, site);
-	bpf_ringbuf_submit(h, wake_flags(__sync_fetch_and_add(&cpu->produced, 1)));
+	touch_next(ring);
+	look_at_target(&look, cpu, ids, regs, cookie);
+	h = reserve(ring, cpu, sizeof(*h));
+	if (h)
+		put_header(h, cpu, ids, KIND_HIT, &look, site, 0);
 	return 0;
 }
 
@@ -332,10 +339,9 @@ int hit_fetch(struct pt_regs *regs)
 	struct cpu *cpu = this_cpu();
 	__u64 ids = current_ids();
 	struct site_config *site;
+	struct ring *ring;
 	struct look look;
 	struct scratch *s;
-	__u64 flags;
-	__u32 used;
 
 	KEEP_TASK_STACK();
 	if (cookie & (regs->flags & X86_EFLAGS_ZF ? COOKIE_IF_NOT_ZERO : COOKIE_IF_ZERO))
@@ -343,26 +349,19 @@ int hit_fetch(struct pt_regs *regs)
 	if (!cpu || !is_wanted(cpu, ids, regs->ip, id))
 		return 0;
 	site = bpf_map_lookup_elem(&sites, &id);
-	if (!site)
+	ring = ring_of(cpu);
+	if (!site || !ring)
 		return 0;
 	s = claim_scratch();
 	if (!s) {
 		__sync_fetch_and_add(&cpu->lost, 1);
 		return 0;
 	}
+	touch_next(ring);
 	look_at_target(&look, cpu, ids, regs, cookie);
-	fill_header(&s->header, cpu, ids, KIND_HIT, &look, id);
 	fetch_start(s, regs, site, look.g);
 	fetch_run(s, config.bounded_loop);
-	used = s->used;
-	if (used > MAX_PAYLOAD)
-		used = MAX_PAYLOAD;
-	s->header.payload_len = used;
-	flags = wake_flags(cpu->produced);
-	if (bpf_ringbuf_output(&ring, &s->header, sizeof(s->header) + used, flags))
-		__sync_fetch_and_add(&cpu->lost, 1);
-	else
-		__sync_fetch_and_add(&cpu->produced, 1);
+	put_record(ring, cpu, ids, s, &look, id);
 	/* The release needs no more than compiler order: only this CPU sees the slot. */
 	*(volatile __u32 *)&s->claimed = 0;
 	return 0;

@@ -28,13 +28,13 @@ enum {
 	BPF_NOEXIST = 1,
 };
 
+/* Of a map. */
 enum {
-	BPF_RB_NO_WAKEUP = 1,
-	BPF_RB_FORCE_WAKEUP = 2,
+	BPF_F_MMAPABLE = 1 << 10,
 };
 
 enum {
-	BPF_RB_AVAIL_DATA = 0,
+	BPF_RB_FORCE_WAKEUP = 2,
 };
 
 /* arch/x86/include/asm/ptrace.h, x86-64. The layout BPF programs see is UAPI. */

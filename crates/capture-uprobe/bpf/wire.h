@@ -12,6 +12,7 @@
 #define FIELD_HEADER 8
 #define HEADER_SIZE 64
 #define MAX_PAYLOAD 4096
+#define MAX_RECORD (HEADER_SIZE + MAX_PAYLOAD)
 
 enum record_kind {
 	KIND_HIT = 1,
@@ -126,8 +127,10 @@ struct config {
 	/* Pid namespace of the reader, 0 for the initial one. */
 	__u64 pidns_dev;
 	__u64 pidns_ino;
-	/* Bytes waiting in the ring from which on the reader is woken. */
+	/* Bytes waiting in a ring from which on the reader is woken. */
 	__u64 wake_bytes;
+	/* A ring's size less 1. */
+	__u64 ring_mask;
 };
 
 /*
@@ -146,9 +149,13 @@ struct seen {
 
 /* One per CPU. Programs of one CPU can preempt one another: counted atomically. */
 struct cpu {
-	__u64 produced;
+	/* Its ring; install.rs sets it. */
+	__u32 ring;
+	__u32 zero;
 	__u64 lost;
 	__u64 foreign;
+	/* Bytes reserved behind headers: what else is reserved is 64 for each record. */
+	__u64 payload_bytes;
 	struct seen seen[1 << SEEN_BITS];
 };
 
@@ -179,12 +186,14 @@ AT(op, imm, 8);
 _Static_assert(sizeof(struct field) == FIELD_HEADER, "field");
 AT(field, len, 2);
 AT(field, original, 4);
-_Static_assert(sizeof(struct config) == 64, "config");
+_Static_assert(sizeof(struct config) == 72, "config");
 AT(config, every_process, 20);
 AT(config, only_pid, 24);
 AT(config, tls_g, 32);
 AT(config, pidns_dev, 40);
 AT(config, wake_bytes, 56);
-AT(cpu, produced, 0);
+AT(config, ring_mask, 64);
+AT(cpu, ring, 0);
 AT(cpu, lost, 8);
 AT(cpu, foreign, 16);
+AT(cpu, payload_bytes, 24);

@@ -1,7 +1,8 @@
 //! What a hit costs: an empty BPF program, ours, and ours with a fetch program, all on one
-//! instruction that the kernel emulates. Needs root.
+//! instruction that the kernel emulates, in turn for many rounds. Prints medians and shares of
+//! the empty program's rate in the same round, with the 95% interval of their median. Needs root.
 //!
-//! `cargo run --release -p capture-uprobe --example hit_rate`
+//! `cargo run --release -p capture-uprobe --example hit_rate [ROUNDS]`
 #![allow(clippy::print_stdout)] // It is a program whose result is text.
 
 #[path = "../tests/support/mod.rs"]
@@ -14,12 +15,25 @@ use std::time::Duration;
 use support::{count, counted_address, file_offset, install, plan, sled_address};
 use wire::{Op, OpCode, SiteKind};
 
-const HITS: u64 = 100_000;
-const ROUNDS: usize = 15;
+const HITS: u64 = 150_000;
+const ROUNDS: usize = 25;
 
-fn median(costs: &mut [f64]) -> f64 {
-    costs.sort_by(f64::total_cmp);
-    costs[costs.len() / 2]
+/// The median, and the ends of its 95% interval: the order statistics that 1.96 standard
+/// deviations of a fair coin's count lead to, whatever the distribution.
+fn median(values: impl Iterator<Item = f64>) -> (f64, f64, f64) {
+    let mut values: Vec<_> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let n = values.len() as f64;
+    let reach = 0.98 * n.sqrt();
+    let low = (n / 2.0 - reach).floor().max(1.0) as usize - 1;
+    let high = ((n / 2.0 + reach).ceil() as usize).min(values.len() - 1);
+    (values[values.len() / 2], values[low], values[high])
+}
+
+fn print(name: &str, empty: &[f64], costs: &[f64]) {
+    let (cost, ..) = median(costs.iter().copied());
+    let (share, low, high) = median(empty.iter().zip(costs).map(|(e, c)| 100.0 * e / c));
+    println!("{name}: {cost:.0} ns, {share:.1}% ({low:.1}-{high:.1})");
 }
 
 fn cpu_time() -> Duration {
@@ -133,10 +147,11 @@ fn main() {
         ("4 ops", SiteKind::Entry, &four, callers),
         ("26 ops", SiteKind::Entry, &many, callers),
     ];
+    let rounds = std::env::args().nth(1).map_or(ROUNDS, |n| n.parse().expect("a number"));
     let mut empty = Vec::new();
     let mut costs = ours_in_turn.map(|_| Vec::new());
     let mut worst_loss = 0f64;
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds {
         {
             let _empty = EmptyProgram::attach(counted_address());
             empty.push(measure(g_address));
@@ -147,14 +162,16 @@ fn main() {
             worst_loss = worst_loss.max(lost);
         }
     }
-    let empty = median(&mut empty);
-    println!("empty program: {empty:.0} ns");
-    let mut call = 0.0;
-    for ((name, ..), costs) in ours_in_turn.iter().zip(&mut costs) {
-        let cost = median(costs);
-        println!("{name}: {cost:.0} ns, {:.0}% of the empty one's rate", 100.0 * empty / cost);
-        call += if ["entry", "return"].contains(name) { cost } else { 0.0 };
+    println!(
+        "empty program: {:.0} ns; share of its rate over {rounds} rounds:",
+        median(empty.iter().copied()).0
+    );
+    for ((name, ..), costs) in ours_in_turn.iter().zip(&costs) {
+        print(name, &empty, costs);
     }
-    println!("entry and return: {call:.0} ns, {:.0}% of two empty ones", 200.0 * empty / call);
+    let of = |name| ours_in_turn.iter().position(|(other, ..)| *other == name).expect("a name");
+    let pairs = costs[of("entry")].iter().zip(&costs[of("return")]);
+    let calls: Vec<_> = pairs.map(|(entry, exit)| (entry + exit) / 2.0).collect();
+    print("entry and return, per hit", &empty, &calls);
     println!("lost at the most: {:.1}%", 100.0 * worst_loss);
 }

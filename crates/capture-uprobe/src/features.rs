@@ -88,7 +88,8 @@ fn exists(path: &str, otherwise: &str) -> Outcome {
     if Path::new(path).exists() { Ok(()) } else { Err(format!("no {path}: {otherwise}")) }
 }
 
-fn create_map(kind: u32, key_size: u32, value_size: u32, entries: u32) -> Outcome {
+/// Whether the kernel makes such a map; it is gone again.
+pub(crate) fn create_map(kind: u32, key_size: u32, value_size: u32, entries: u32) -> Outcome {
     // SAFETY: the name is a C string literal, and null options are allowed.
     let fd = unsafe {
         libbpf_sys::bpf_map_create(

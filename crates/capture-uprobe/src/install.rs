@@ -5,7 +5,8 @@ use crate::error::{from_io, from_libbpf};
 use crate::kernel::KernelVersion;
 use crate::object::{self, CHANGES, FETCHING, Needs, PLAIN, find_map, find_program};
 use crate::options::Options;
-use crate::ring::Ring;
+use crate::order::{Clock, Reader};
+use crate::ring::{Bell, RingLayout, Rings};
 use address::FileOffset;
 use capture::{Capture, Counters, Error, Request, Scope};
 use libbpf_rs::{Link, MapCore as _, MapFlags, Object, UprobeMultiOpts};
@@ -13,6 +14,7 @@ use rustix::event::epoll;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
+use wire::HEADER_SIZE;
 
 /// How long records gather before they are looked at, unless the ring fills up first. A
 /// wake-up per record costs the target more than the record.
@@ -32,7 +34,8 @@ pub struct UprobeCapture {
     object: Object,
     /// The program for sites with a fetch program is loaded.
     fetching: bool,
-    ring: Ring,
+    reader: Reader,
+    bell: Bell,
     epoll: OwnedFd,
     /// The last poll ended at its budget: more is waiting.
     more_waiting: bool,
@@ -73,10 +76,11 @@ impl UprobeCapture {
         // On a perf event the kernel may leave out a hit of one program during another's.
         let changes = multi && !options.read_g_always && !request.plan.g_changes.is_empty();
         let object = object::load(request, options, Needs { multi, fetching, changes })?;
-        let ring_map = find_map(&object, "ring")?;
-        let ring = Ring::new(ring_map.as_fd(), ring_map.max_entries())
-            .map_err(|e| from_io("map the BPF ring buffer", e))?;
-        let epoll = watch(&ring_map).map_err(|e| from_io("watch the BPF ring buffer", e))?;
+        let reader = map_rings(&object)?;
+        let bell_map = find_map(&object, "bell")?;
+        let bell = Bell::new(bell_map.as_fd());
+        let bell = bell.map_err(|e| from_io("map the BPF ring buffer", e))?;
+        let epoll = watch(&bell_map).map_err(|e| from_io("watch the BPF ring buffer", e))?;
         let process_events =
             if process_events { attach_process_events(&object)? } else { Vec::new() };
         let path = with_directory(&request.path);
@@ -99,7 +103,8 @@ impl UprobeCapture {
             process_events,
             object,
             fetching,
-            ring,
+            reader,
+            bell,
             epoll,
             more_waiting: false,
             attached: true,
@@ -119,14 +124,17 @@ impl UprobeCapture {
     }
 
     /// Waits for a wake-up, at most `timeout`.
-    fn wait(&self, timeout: Duration) -> Result<(), Error> {
+    fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
         let timeout = rustix::event::Timespec::try_from(timeout).ok();
         let mut events = [epoll::Event {
             flags: epoll::EventFlags::empty(),
             data: epoll::EventData::new_u64(0),
         }; 1];
         match epoll::wait(&self.epoll, &mut events[..], timeout.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {
+                self.bell.silence();
+                Ok(())
+            }
             Err(error) => Err(from_io("wait for records", error.into())),
         }
     }
@@ -144,7 +152,7 @@ impl Capture for UprobeCapture {
             if self.attached && !self.more_waiting && !left.is_zero() {
                 self.wait(left.min(GATHER))?;
             }
-            let (handed, more) = self.ring.consume(POLL_BUDGET, sink);
+            let (handed, more) = self.reader.consume(POLL_BUDGET, !self.attached, sink);
             self.more_waiting = more;
             let over = deadline.is_some_and(|d| Instant::now() >= d);
             if handed > 0 || over || !self.attached {
@@ -160,15 +168,18 @@ impl Capture for UprobeCapture {
             .map_err(|e| from_libbpf("read the counters of the BPF program", &e))?
             .unwrap_or_default();
         let mut counters = Counters::default();
+        let mut payloads = 0;
         for cpu in per_cpu {
             let word = |at: usize| {
                 let bytes = cpu.get(at..at + 8).and_then(|b| b.try_into().ok());
                 bytes.map_or(0, u64::from_ne_bytes)
             };
-            counters.produced += word(0);
             counters.lost += word(8);
             counters.foreign += word(16);
+            payloads += word(24);
         }
+        // What is reserved is a header for each record, and the payloads.
+        counters.produced = self.reader.reserved().saturating_sub(payloads) / HEADER_SIZE as u64;
         for program in [PLAIN, FETCHING].iter().take(1 + usize::from(self.fetching)) {
             counters.lost += recursion_misses(&self.object, program)?;
         }
@@ -288,6 +299,13 @@ fn set_active(object: &Object, changes: bool) -> Result<(), Error> {
     }
     bss.update(&0u32.to_ne_bytes(), &value, MapFlags::ANY)
         .map_err(|e| from_libbpf("start the BPF program", &e))
+}
+
+fn map_rings(object: &Object) -> Result<Reader, Error> {
+    let map = find_map(object, "rings")?;
+    let layout = RingLayout::of_map(map.max_entries(), map.value_size());
+    let rings = Rings::new(map.as_fd(), layout).map_err(|e| from_io("map the rings", e))?;
+    Ok(Reader::new(rings, Clock::new()))
 }
 
 /// Edge-triggered: the ring is readable whenever a record waits, but only a wake-up is news.

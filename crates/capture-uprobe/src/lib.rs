@@ -18,6 +18,7 @@ mod install;
 mod kernel;
 mod object;
 mod options;
+mod order;
 mod ring;
 
 pub use attach::SkippedSite;

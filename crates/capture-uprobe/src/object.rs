@@ -1,8 +1,10 @@
 //! The BPF object: opened with the plan's numbers in it, loaded, its maps filled.
 
 use crate::error::{from_io, from_libbpf};
+use crate::features::create_map;
 use crate::kernel::KernelVersion;
 use crate::options::Options;
+use crate::ring::RingLayout;
 use capture::{Error, Request, Scope};
 use libbpf_rs::{
     Map, MapCore as _, MapFlags, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramAttachType,
@@ -68,10 +70,11 @@ struct Config {
     only_pid: u32,
     pidns: (u64, u64),
     wake_bytes: u64,
+    ring_mask: u64,
 }
 
 impl Config {
-    const SIZE: usize = 64;
+    const SIZE: usize = 72;
 
     fn to_bytes(&self) -> Vec<u8> {
         let l = &self.layout;
@@ -83,7 +86,7 @@ impl Config {
         bytes.extend(switches.map(u8::from));
         bytes.extend_from_slice(&u64::from(self.only_pid).to_le_bytes());
         bytes.extend_from_slice(&l.tls_g.to_le_bytes());
-        for word in [self.pidns.0, self.pidns.1, self.wake_bytes] {
+        for word in [self.pidns.0, self.pidns.1, self.wake_bytes, self.ring_mask] {
             bytes.extend_from_slice(&word.to_le_bytes());
         }
         bytes
@@ -112,10 +115,14 @@ pub(crate) struct Needs {
     pub(crate) changes: bool,
 }
 
-/// The nearest ring size the kernel takes: a power of two, at least a page.
-pub(crate) fn ring_size(wanted: usize) -> u32 {
-    let wanted = wanted.clamp(4096, 1 << 30);
-    u32::try_from(wanted.next_power_of_two()).unwrap_or(1 << 30)
+/// The rings for `total` bytes here. Older kernels take no map value larger than an allocation
+/// (array_map_alloc_check, kernel/bpf/arraymap.c), 4 MiB.
+fn ring_layout(total: usize) -> RingLayout {
+    // SAFETY: takes a number, gives one.
+    let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    RingLayout::new(total, usize::try_from(cpus).unwrap_or(1), |size| {
+        size <= 4 << 20 || create_map(libbpf_sys::BPF_MAP_TYPE_ARRAY, 4, size, 1).is_ok()
+    })
 }
 
 /// Loads the programs for `request` and fills their maps.
@@ -142,7 +149,7 @@ fn configure(
     options: Options,
     multi: bool,
 ) -> Result<(), Error> {
-    let ring = ring_size(request.ring_bytes);
+    let rings = ring_layout(request.ring_bytes);
     let only_pid = match &request.scope {
         Scope::Pids(pids) => <[u32; 1]>::try_from(pids.as_slice()).map_or(0, |[pid]| pid),
         Scope::EveryProcess => 0,
@@ -155,7 +162,8 @@ fn configure(
         every_process: request.scope == Scope::EveryProcess,
         bounded_loop: options.bounded_loop,
         pidns: own_pidns()?,
-        wake_bytes: u64::from(ring / 4),
+        wake_bytes: u64::from(rings.bytes / 4),
+        ring_mask: u64::from(rings.bytes - 1),
     };
     let entries = |len: usize| u32::try_from(len.max(1)).unwrap_or(u32::MAX);
     for mut map in open.maps_mut() {
@@ -163,7 +171,9 @@ fn configure(
         let set = match name.as_str() {
             "sites" => map.set_max_entries(entries(request.plan.sites.len())),
             "ops" => map.set_max_entries(entries(request.plan.ops.len())),
-            "ring" => map.set_max_entries(ring),
+            "rings" => map
+                .set_max_entries(rings.count)
+                .and_then(|()| map.set_value_size(rings.value_size())),
             "targets" => match &request.scope {
                 Scope::Pids(pids) => map.set_max_entries(entries(pids.len()).max(TARGETS)),
                 Scope::EveryProcess => map.set_max_entries(TARGETS),
@@ -191,6 +201,7 @@ fn fill(object: &Object, request: &Request<'_>) -> Result<(), Error> {
     fill_array(&find_map(object, "sites")?, &sites)?;
     let ops: Vec<_> = request.plan.ops.iter().map(|op| op.to_bytes()).collect();
     fill_array(&find_map(object, "ops")?, &ops)?;
+    share_rings(object)?;
     if let Scope::Pids(pids) = &request.scope {
         let targets = find_map(object, "targets")?;
         for pid in pids {
@@ -200,6 +211,20 @@ fn fill(object: &Object, request: &Request<'_>) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// Tells each CPU its ring, `ring` of `struct cpu` in `bpf/wire.h`.
+fn share_rings(object: &Object) -> Result<(), Error> {
+    let rings = find_map(object, "rings")?.max_entries();
+    let cpus = find_map(object, "cpus")?;
+    let possible = libbpf_rs::num_possible_cpus().map_err(|e| from_libbpf("count the CPUs", &e))?;
+    let values = (0u32..).take(possible).map(|cpu| {
+        let mut value = (cpu % rings.max(1)).to_ne_bytes().to_vec();
+        value.resize(cpus.value_size() as usize, 0);
+        value
+    });
+    cpus.update_percpu(&0u32.to_ne_bytes(), &values.collect::<Vec<_>>(), MapFlags::ANY)
+        .map_err(|e| from_libbpf("share the rings among the CPUs", &e))
 }
 
 fn fill_array(map: &Map<'_>, values: &[[u8; 16]]) -> Result<(), Error> {
