@@ -177,6 +177,24 @@ fn without_debug_info_functions_keep_their_places() {
     assert!(types.stderr.contains("--debug-file"), "{}", types.stderr);
 }
 
+#[test]
+fn parameters_that_are_not_kept_are_marked_beside_their_places() {
+    let said = |function: &Value| -> Vec<String> {
+        let params = function["params"].as_array().expect("a list").iter();
+        params.map(|param| format!("{} {}", param["loc"], param["unavailable"])).collect()
+    };
+    let listed = json(&["funcs", &built("recycle"), "main.lost", "main.beside"]);
+    let found: BTreeMap<String, Vec<String>> =
+        listed.iter().map(|function| (text(&function["name"]), said(function))).collect();
+    let unused = "\"not used by the function, so not kept when its stack grows\"";
+    let pointee = "\"what it points to is not kept when the stack grows\"";
+    let lost = ["ax", "x0", "bx+cx"].map(|loc| format!("\"{loc}\" {unused}"));
+    let beside = [("ax", "null"), ("x0", "null"), ("bx+cx", pointee), ("di", "null")];
+    let beside = beside.map(|(loc, said)| format!("\"{loc}\" {said}"));
+    assert_eq!(found["main.lost"], lost);
+    assert_eq!(found["main.beside"], beside);
+}
+
 /// A binary whose debug information was taken out into a file, as distributions do it.
 #[test]
 fn a_separate_debug_file_serves() {
