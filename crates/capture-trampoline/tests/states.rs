@@ -51,6 +51,9 @@ fn every_state_change_of_every_version_can_carry_trampolines() {
             describe("httpserver", mode, version, &mut text);
         }
     }
+    for version in REQUIRED.iter().skip_while(|version| !version.starts_with("1.23")) {
+        describe("coro", Mode::Exe, version, &mut text);
+    }
     let golden = format!("{}/tests/golden/states.txt", env!("CARGO_MANIFEST_DIR"));
     testkit::assert_golden(golden, &text);
 }
