@@ -106,11 +106,8 @@ impl Pipeline {
         };
         // A recording names what open calls mention too.
         let needed = filter.is_some() || options.keep_names;
-        let details = Options {
-            enters: needed || matches!(show, Show::Text(_)),
-            values: needed || !matches!(show, Show::Stat(_)),
-            ..Options::default()
-        };
+        let details =
+            Options { enters: needed || matches!(show, Show::Text(_)), ..Options::default() };
         let timeline = Timeline::new(Arc::clone(&plan), details);
         Self {
             plan,
@@ -134,6 +131,10 @@ impl Pipeline {
         symbols: &dyn Symbolizer,
         out: &mut dyn Write,
     ) -> io::Result<()> {
+        if let (Show::Stat(stats), None, None) = (&mut self.show, &self.filter, &self.names) {
+            self.timeline.tally(record, stats);
+            return Ok(());
+        }
         self.tick(record.ts_ns, symbols, out)?;
         self.timeline.push(record, &mut self.events);
         if self.events.is_empty() { Ok(()) } else { self.pass_on(symbols, out) }
@@ -216,11 +217,6 @@ impl Pipeline {
     fn pass_on(&mut self, symbols: &dyn Symbolizer, out: &mut dyn Write) -> io::Result<()> {
         if let Some(names) = &mut self.names {
             self.events.iter().for_each(|event| names.observe(event, symbols));
-        }
-        if let (None, Show::Stat(stats)) = (&self.filter, &mut self.show) {
-            self.events.iter().for_each(|event| stats.push(event));
-            self.events.clear();
-            return Ok(());
         }
         match &mut self.filter {
             Some(filter) => {

@@ -1,9 +1,9 @@
 //! Ends calls and keeps the books: every call that opens is closed here once.
 
 use crate::counters::Counters;
-use crate::event::{Call, End, Event};
+use crate::event::End;
+use crate::out::{Ended, Exit, Out};
 use crate::stack::Frame;
-use probe::value::Value;
 
 /// Counters and the memory held by open calls.
 #[derive(Debug, Default)]
@@ -13,19 +13,10 @@ pub(crate) struct Ledger {
     pub bytes: usize,
 }
 
-/// What is known of an exit that was seen.
-#[derive(Debug)]
-pub(crate) struct Exit {
-    pub site: u32,
-    pub results: Vec<Value>,
-    /// No record was lost during the call: the exit is certainly its own.
-    pub certain: bool,
-}
-
 impl Ledger {
     pub fn opened(&mut self, frame: &Frame) {
         self.counters.open += 1;
-        self.bytes += frame.bytes;
+        self.bytes += frame.bytes();
     }
 
     /// Ends a call whose exit was not seen; `ts_ns` is when that became clear. `above` holds the
@@ -38,7 +29,7 @@ impl Ledger {
         end: End,
         ts_ns: u64,
         above: &mut [Frame],
-        out: &mut Vec<Event>,
+        out: &mut impl Out,
     ) -> Option<Below> {
         self.end(frame, end, ts_ns, None, above, out)
     }
@@ -51,9 +42,9 @@ impl Ledger {
         ts_ns: u64,
         exit: Option<Exit>,
         above: &mut [Frame],
-        out: &mut Vec<Event>,
+        out: &mut impl Out,
     ) -> Option<Below> {
-        self.bytes = self.bytes.saturating_sub(frame.bytes);
+        self.bytes = self.bytes.saturating_sub(frame.bytes());
         self.counters.open = self.counters.open.saturating_sub(1);
         self.counters.calls += 1;
         match end {
@@ -61,19 +52,12 @@ impl Ledger {
             End::Open => self.counters.open_ends += 1,
             _ => {}
         }
-        let mut call = frame.call;
-        call.end_ns = ts_ns.max(call.start_ns);
-        call.end = end;
-        call.end_exact = exit.as_ref().is_some_and(|exit| exit.certain);
-        if let Some(exit) = exit {
-            call.exit_site = Some(exit.site);
-            call.results = exit.results;
-        }
+        let ns = ts_ns.max(frame.start_ns);
+        let below = Below { parent: frame.parent, ns: ns - frame.start_ns };
+        out.leave(frame, Ended { end, ns, exit });
         // When a lost call ended is not known, nor for how long.
-        let below = call.parent.filter(|_| end != End::Lost);
-        let below = below.map(|parent| Below { parent, ns: call.end_ns - call.start_ns });
-        out.push(Event::Leave(call));
-        below.filter(|below| !below.add_to(above))
+        let counts = below.parent != 0 && end != End::Lost;
+        (counts && !below.add_to(above)).then_some(below)
     }
 }
 
@@ -87,31 +71,17 @@ pub(crate) struct Below {
 impl Below {
     /// Adds it if the parent is among these calls of a stack; tells whether it was.
     pub fn add_to(self, frames: &mut [Frame]) -> bool {
-        let is_last = frames.last().is_some_and(|frame| frame.call.id == self.parent);
+        let is_last = frames.last().is_some_and(|frame| frame.id == self.parent);
         // Ids grow with depth.
         let at = match is_last {
             true => frames.len() - 1,
-            false => match frames.binary_search_by_key(&self.parent, |frame| frame.call.id) {
+            false => match frames.binary_search_by_key(&self.parent, |frame| frame.id) {
                 Ok(at) => at,
                 Err(_) => return false,
             },
         };
-        let call = &mut frames[at].call;
-        call.below_ns = call.below_ns.saturating_add(self.ns);
+        let frame = &mut frames[at];
+        frame.below_ns = frame.below_ns.saturating_add(self.ns);
         true
     }
-}
-
-/// What an open call holds in memory, bytes.
-pub(crate) fn footprint(call: &Call) -> usize {
-    let values: usize = call
-        .args
-        .iter()
-        .map(|value| match value {
-            Value::String { bytes, .. } => bytes.len(),
-            Value::Unavailable(reason) => reason.len(),
-            _ => 0,
-        })
-        .sum();
-    size_of::<Frame>() + call.args.len() * size_of::<Value>() + values
 }

@@ -8,11 +8,13 @@
 #![forbid(unsafe_code)]
 
 mod counters;
+mod durations;
 pub mod event;
 mod filter;
 mod hash;
 mod ledger;
 mod loss;
+mod out;
 mod pairing;
 mod sites;
 mod stack;

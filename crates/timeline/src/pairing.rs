@@ -1,11 +1,13 @@
 //! Pairs entries with exits, by (pid, goroutine, depth).
 
 use crate::counters::Counters;
-use crate::event::{Call, End, Event, Panic};
-use crate::ledger::{Exit, Ledger, footprint};
+use crate::event::{End, Event, Panic};
+use crate::ledger::Ledger;
 use crate::loss::Losses;
+use crate::out::{Exit, Out};
 use crate::sites::{self, SiteFacts};
 use crate::stack::{Frame, Pending, inferred_system_end};
+use crate::stat::Stats;
 use crate::table::{Key, Place, Table};
 use crate::witness;
 use probe::value::{Value, decode};
@@ -39,16 +41,14 @@ impl Default for Limits {
 pub struct Options {
     /// Bounds of memory.
     pub limits: Limits,
-    /// Whether [`Event::Enter`] is produced. Default true; text and filters need it, JSON and
-    /// statistics alone do not.
+    /// Whether [`Event::Enter`] is produced. Default true; text and filters need it, JSON alone
+    /// does not.
     pub enters: bool,
-    /// Whether calls hold the values that were captured. Default true; statistics need none.
-    pub values: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { limits: Limits::default(), enters: true, values: true }
+        Self { limits: Limits::default(), enters: true }
     }
 }
 
@@ -109,23 +109,13 @@ impl Timeline {
 
     /// Takes one record and appends what it means to `out`.
     pub fn push(&mut self, record: &Record<'_>, out: &mut Vec<Event>) {
-        self.ledger.counters.records += 1;
-        if let Some((gap, lost)) = self.losses.note(record) {
-            self.ledger.counters.gaps += 1;
-            self.ledger.counters.lost += u64::from(lost);
-            out.push(gap);
-        }
-        match record.kind {
-            RecordKind::Hit => self.hit(record, out),
-            RecordKind::Exec => self.end_process(record.pid, End::Exec, record.ts_ns, out),
-            RecordKind::ProcessExit => {
-                self.ledger.counters.process_exits += 1;
-                self.end_process(record.pid, End::Open, record.ts_ns, out);
-                out.push(Event::ProcessExit { pid: record.pid, ts_ns: record.ts_ns });
-            }
-            // Says where the image lies: for those who name addresses.
-            RecordKind::Process | RecordKind::Goroutine => {}
-        }
+        self.take(record, out);
+    }
+
+    /// Takes one record of a capture that is wanted as statistics alone. [`Timeline::finish`] tells
+    /// of the calls that are still open.
+    pub fn tally(&mut self, record: &Record<'_>, stats: &mut Stats) {
+        self.take(record, stats);
     }
 
     /// Reports every open call as [`End::Open`] (or panic, where the goroutine ends the
@@ -136,7 +126,27 @@ impl Timeline {
         }
     }
 
-    fn end_process(&mut self, pid: u32, end: End, ts_ns: u64, out: &mut Vec<Event>) {
+    fn take(&mut self, record: &Record<'_>, out: &mut impl Out) {
+        self.ledger.counters.records += 1;
+        if let Some((gap, lost)) = self.losses.note(record) {
+            self.ledger.counters.gaps += 1;
+            self.ledger.counters.lost += u64::from(lost);
+            out.say(gap);
+        }
+        match record.kind {
+            RecordKind::Hit => self.hit(record, out),
+            RecordKind::Exec => self.end_process(record.pid, End::Exec, record.ts_ns, out),
+            RecordKind::ProcessExit => {
+                self.ledger.counters.process_exits += 1;
+                self.end_process(record.pid, End::Open, record.ts_ns, out);
+                out.say(Event::ProcessExit { pid: record.pid, ts_ns: record.ts_ns });
+            }
+            // Says where the image lies: for those who name addresses.
+            RecordKind::Process | RecordKind::Goroutine => {}
+        }
+    }
+
+    fn end_process(&mut self, pid: u32, end: End, ts_ns: u64, out: &mut impl Out) {
         for (_, mut stack) in self.table.remove_process(pid) {
             let end = if stack.fatal && end == End::Open { End::Panic } else { end };
             while let Some(frame) = stack.frames.pop() {
@@ -145,7 +155,7 @@ impl Timeline {
         }
     }
 
-    fn hit(&mut self, record: &Record<'_>, out: &mut Vec<Event>) {
+    fn hit(&mut self, record: &Record<'_>, out: &mut impl Out) {
         let Some(site) = self.sites.get(record.site as usize).copied().flatten() else {
             self.ledger.counters.invalid += 1;
             return;
@@ -165,7 +175,7 @@ impl Timeline {
     }
 
     /// A hit whose stack is known.
-    fn hit_on(&mut self, hit: &Hit<'_>, out: &mut Vec<Event>) {
+    fn hit_on(&mut self, hit: &Hit<'_>, out: &mut impl Out) {
         let SiteFacts { kind, traced, witness, .. } = hit.site;
         let place = self.table.find(hit.record.pid, hit.key);
         if let Some(place) = place {
@@ -202,7 +212,7 @@ impl Timeline {
 
     /// A goroutine that runs on its own stack has left the system stacks it was on: by a
     /// return (seen) or by a switch.
-    fn leave_system_stacks(&mut self, hit: &Hit<'_>, place: Place, out: &mut Vec<Event>) {
+    fn leave_system_stacks(&mut self, hit: &Hit<'_>, place: Place, out: &mut impl Out) {
         let Key::Own(goid) = hit.key else { return };
         let record = hit.record;
         let over = match self.table.at(place) {
@@ -212,8 +222,7 @@ impl Timeline {
         for system in over {
             let Some(system) = self.table.find(record.pid, Key::System(system)) else { continue };
             let Some(stack) = self.table.at(system) else { continue };
-            let mut gone: Vec<Frame> =
-                stack.frames.extract_if(.., |f| f.call.goid == goid).collect();
+            let mut gone: Vec<Frame> = stack.frames.extract_if(.., |f| f.goid == goid).collect();
             while let Some(frame) = gone.pop() {
                 let end = inferred_system_end(&frame, self.ledger.counters.gaps);
                 let below = self.ledger.infer(frame, end, record.ts_ns, &mut gone, out);
@@ -226,7 +235,7 @@ impl Timeline {
     }
 
     /// Closes every open call at the hit's depth + `beyond` or deeper: its frame is gone.
-    fn close_from(&mut self, hit: &Hit<'_>, place: Place, beyond: u64, out: &mut Vec<Event>) {
+    fn close_from(&mut self, hit: &Hit<'_>, place: Place, beyond: u64, out: &mut impl Out) {
         let record = hit.record;
         let floor = record.depth + beyond;
         let gaps = self.ledger.counters.gaps;
@@ -252,9 +261,9 @@ impl Timeline {
         end: End,
         record: &Record<'_>,
         exit: Option<Exit>,
-        out: &mut Vec<Event>,
+        out: &mut impl Out,
     ) {
-        let own = Key::Own(frame.call.goid);
+        let own = Key::Own(frame.goid);
         let above = self.table.at(place).map_or(&mut [][..], |stack| &mut stack.frames);
         let below = self.ledger.end(frame, end, record.ts_ns, exit, above, out);
         if let Some(below) = below
@@ -264,39 +273,34 @@ impl Timeline {
         }
     }
 
-    fn enter(&mut self, hit: &Hit<'_>, place: Option<Place>, out: &mut Vec<Event>) {
+    fn enter<O: Out>(&mut self, hit: &Hit<'_>, place: Option<Place>, out: &mut O) {
         self.ledger.counters.entries += 1;
         let record = hit.record;
-        if self.draining && self.above(hit, place).1.is_none() {
+        if self.draining && self.above(hit, place).1 == 0 {
             self.ledger.counters.drained += 1;
             return;
         }
         let place = self.make_room(hit, place, out);
-        let (depth, parent) = self.above(hit, place);
+        let (level, parent) = self.above(hit, place);
         self.last_id += 1;
-        let call = Call {
+        let frame = Frame {
+            depth: record.depth,
+            gaps: self.ledger.counters.gaps,
             id: self.last_id,
             parent,
-            depth,
+            goid: record.goid,
+            start_ns: record.ts_ns,
+            below_ns: 0,
+            caller: if record.flags.has(RecordFlags::NO_CALLER) { 0 } else { record.caller },
+            function: hit.site.function,
+            level,
             pid: record.pid,
             tid: record.tid,
-            goid: record.goid,
-            function: hit.site.function,
-            start_ns: record.ts_ns,
-            end_ns: record.ts_ns,
-            below_ns: 0,
-            end: End::Open,
-            end_exact: false,
-            args: self.values(hit, true),
-            results: Vec::new(),
-            caller: if record.flags.has(RecordFlags::NO_CALLER) { 0 } else { record.caller },
-            exit_site: None,
+            args: if O::VALUES { self.values(hit, true) } else { Vec::new() },
         };
         if self.options.enters {
-            out.push(Event::Enter(call.clone()));
+            out.enter(&frame);
         }
-        let bytes = footprint(&call);
-        let frame = Frame { call, depth: record.depth, gaps: self.ledger.counters.gaps, bytes };
         self.ledger.opened(&frame);
         if let Key::System(system) = hit.key
             && let Some(own) = self.table.get_mut(record.pid, Key::Own(record.goid))
@@ -312,7 +316,7 @@ impl Timeline {
     /// What a hit's record says of arguments or results.
     fn values(&self, hit: &Hit<'_>, at_entry: bool) -> Vec<Value> {
         let function = self.plan.functions.get(hit.site.function as usize);
-        let Some(function) = function.filter(|_| self.options.values) else { return Vec::new() };
+        let Some(function) = function else { return Vec::new() };
         let mut fields = Fields::new(hit.record.payload);
         if !at_entry {
             return decode(&function.results, &mut fields);
@@ -323,25 +327,25 @@ impl Timeline {
         decode(&function.args, &mut fields)
     }
 
-    /// How many traced calls are open above a hit on its goroutine, and the innermost one.
-    /// A system stack serves many goroutines: only the hit's own count.
-    fn above(&mut self, hit: &Hit<'_>, place: Option<Place>) -> (u32, Option<u64>) {
-        let record = hit.record;
+    /// How many traced calls are open above a hit on its goroutine, and the id of the innermost
+    /// one, 0 without any. A system stack serves many goroutines: only the hit's own count.
+    fn above(&mut self, hit: &Hit<'_>, place: Option<Place>) -> (u32, u64) {
+        let goid = hit.record.goid;
         let own = match hit.key {
             Key::Own(_) => place,
-            Key::System(_) => self.table.find(record.pid, Key::Own(record.goid)),
+            Key::System(_) => self.table.find(hit.record.pid, Key::Own(goid)),
         };
-        let own = own.and_then(|own| self.table.at(own));
-        let own = own.map_or((0, None), |stack| (stack.frames.len(), stack.frames.last()));
-        let own = (own.0, own.1.map(|frame| frame.call.id));
-        let mut above = own;
+        let mut above = (0, 0);
+        if let Some(stack) = own.and_then(|own| self.table.at(own)) {
+            above = (depth_of(stack.frames.len()), stack.frames.last().map_or(0, |it| it.id));
+        }
         if let (Key::System(_), Some(place)) = (hit.key, place)
             && let Some(stack) = self.table.at(place)
         {
-            let frames = stack.frames.iter().filter(|frame| frame.call.goid == record.goid);
-            above = frames.fold(own, |(count, _), frame| (count + 1, Some(frame.call.id)));
+            let frames = stack.frames.iter().filter(|frame| frame.goid == goid);
+            above = frames.fold(above, |(count, _), it| (count.saturating_add(1), it.id));
         }
-        (depth_of(above.0), above.1)
+        above
     }
 
     /// Closes what the limits leave no room for. Gives where the hit's stack is now.
@@ -349,7 +353,7 @@ impl Timeline {
         &mut self,
         hit: &Hit<'_>,
         place: Option<Place>,
-        out: &mut Vec<Event>,
+        out: &mut impl Out,
     ) -> Option<Place> {
         let limits = self.options.limits;
         let record = hit.record;
@@ -375,23 +379,23 @@ impl Timeline {
         self.table.find(record.pid, hit.key)
     }
 
-    fn evict(&mut self, frames: Vec<Frame>, ts_ns: u64, out: &mut Vec<Event>) {
+    fn evict(&mut self, frames: Vec<Frame>, ts_ns: u64, out: &mut impl Out) {
         self.ledger.counters.evicted += frames.len() as u64;
         for frame in frames.into_iter().rev() {
             self.ledger.infer(frame, End::Lost, ts_ns, &mut [], out);
         }
     }
 
-    fn exit(&mut self, hit: &Hit<'_>, place: Option<Place>, end: End, out: &mut Vec<Event>) {
+    fn exit<O: Out>(&mut self, hit: &Hit<'_>, place: Option<Place>, end: End, out: &mut O) {
         self.ledger.counters.exits += 1;
         let record = hit.record;
         let frame = place
             .and_then(|place| self.table.at(place))
             .and_then(|stack| stack.frames.pop_if(|frame| frame.depth == record.depth));
         if let (Some(frame), Some(place)) = (frame, place) {
-            if frame.call.function == hit.site.function {
+            if frame.function == hit.site.function {
                 let results = match end {
-                    End::Return => self.values(hit, false),
+                    End::Return if O::VALUES => self.values(hit, false),
                     _ => Vec::new(),
                 };
                 // With records missing, this may be the exit of a later call from the same
@@ -411,7 +415,7 @@ impl Timeline {
         }
     }
 
-    fn witness(&mut self, witness: Witness, record: &Record<'_>, out: &mut Vec<Event>) {
+    fn witness(&mut self, witness: Witness, record: &Record<'_>, out: &mut impl Out) {
         let mut fields = Fields::new(record.payload);
         let on_own_stack = record.goid != 0 && record.stack == 0;
         let understood = match witness {
@@ -450,7 +454,7 @@ impl Timeline {
         }
     }
 
-    fn make_room_for_stack(&mut self, pid: u32, key: Key, ts_ns: u64, out: &mut Vec<Event>) {
+    fn make_room_for_stack(&mut self, pid: u32, key: Key, ts_ns: u64, out: &mut impl Out) {
         if self.table.find(pid, key).is_some() {
             return;
         }
@@ -463,7 +467,7 @@ impl Timeline {
     /// Everything deeper than the recovering frame is gone, by the panic. A pending
     /// Goexit is not jumped over: the runtime goes back to it (`recovery` and `Goexit` in
     /// runtime/panic.go), and what lies above it stays until the goroutine dies.
-    fn recover(&mut self, record: &Record<'_>, goid: u64, depth: u64, out: &mut Vec<Event>) {
+    fn recover(&mut self, record: &Record<'_>, goid: u64, depth: u64, out: &mut impl Out) {
         let Some(place) = self.table.find(record.pid, Key::Own(goid)) else { return };
         let Some(stack) = self.table.at(place) else { return };
         let depth = stack.goexit.map_or(depth, |goexit| goexit.max(depth));
@@ -474,7 +478,7 @@ impl Timeline {
         self.table.remove_if_idle(place);
     }
 
-    fn death(&mut self, record: &Record<'_>, goid: u64, out: &mut Vec<Event>) {
+    fn death(&mut self, record: &Record<'_>, goid: u64, out: &mut impl Out) {
         let Some(mut stack) = self.table.remove(record.pid, Key::Own(goid)) else { return };
         while let Some(frame) = stack.frames.pop() {
             let end = match stack.goexit {
@@ -485,7 +489,7 @@ impl Timeline {
         }
     }
 
-    fn fatal_panic(&mut self, record: &Record<'_>, out: &mut Vec<Event>) {
+    fn fatal_panic(&mut self, record: &Record<'_>, out: &mut impl Out) {
         self.ledger.counters.panics += 1;
         let key = Key::Own(record.goid);
         self.make_room_for_stack(record.pid, key, record.ts_ns, out);
@@ -493,7 +497,7 @@ impl Timeline {
         let Some(stack) = self.table.at(place) else { return };
         let started = stack.panics.pop().map(|pending| pending.value);
         let panic = started.unwrap_or_else(|| witness::unseen_panic(record));
-        out.push(Event::Panic(Panic { ts_ns: record.ts_ns, ..panic }));
+        out.say(Event::Panic(Panic { ts_ns: record.ts_ns, ..panic }));
         stack.fatal = true;
         while let Some(frame) = stack.frames.pop() {
             self.ledger.infer(frame, End::Panic, record.ts_ns, &mut stack.frames, out);

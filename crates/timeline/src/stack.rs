@@ -1,6 +1,7 @@
 //! One stack: open frames, pending panics, a pending Goexit.
 
-use crate::event::{Call, End, Panic};
+use crate::event::{End, Panic};
+use probe::value::Value;
 
 /// Panics that may be pending on one stack at once; older ones are forgotten, which
 /// only makes an inferred end `lost` that could have been `panic`.
@@ -12,16 +13,40 @@ const MAX_OVER: usize = 4;
 /// Frames that an idle stack keeps room for.
 const MAX_KEPT: usize = 32;
 
-/// An open call and where its frame lies.
+/// An open call and where its frame lies. See [`crate::Call`] for what it has in common with that.
 #[derive(Debug)]
 pub(crate) struct Frame {
-    pub call: Call,
     /// Bytes from the stack's upper end to SP at the function's first instruction.
     pub depth: u64,
     /// Gaps seen when it was entered: a difference at its end means records were lost meanwhile.
     pub gaps: u64,
+    /// From 1; grows with the depth.
+    pub id: u64,
+    /// 0 when there is none.
+    pub parent: u64,
+    pub goid: u64,
+    pub start_ns: u64,
+    pub below_ns: u64,
+    pub caller: u64,
+    pub function: u32,
+    /// Traced calls open above it.
+    pub level: u32,
+    pub pid: u32,
+    pub tid: u32,
+    pub args: Vec<Value>,
+}
+
+impl Frame {
     /// What it holds in memory, bytes.
-    pub bytes: usize,
+    pub fn bytes(&self) -> usize {
+        let of = |value: &Value| match value {
+            Value::String { bytes, .. } => bytes.len(),
+            Value::Unavailable(reason) => reason.len(),
+            _ => 0,
+        };
+        let values: usize = self.args.iter().map(of).sum();
+        size_of::<Self>() + self.args.len() * size_of::<Value>() + values
+    }
 }
 
 /// `runtime.gopanic` runs at `depth`.

@@ -1,11 +1,10 @@
 //! A table per function instead of a line per call.
 
-use crate::event::{Call, End, Event};
-use hdrhistogram::Histogram;
+use crate::durations::Durations;
+use crate::event::{End, Event};
+use crate::out::{Ended, Out};
+use crate::stack::Frame;
 use serde::Serialize;
-
-/// Significant decimal digits of the percentiles.
-const DIGITS: u8 = 2;
 
 /// Calls by how they ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -35,19 +34,6 @@ fn is_zero(count: &u64) -> bool {
 }
 
 impl EndCounts {
-    fn count(&mut self, end: End) {
-        *match end {
-            End::Return => &mut self.returned,
-            End::Tail => &mut self.tail,
-            End::Panic => &mut self.panic,
-            End::Goexit => &mut self.goexit,
-            End::Switch => &mut self.switched,
-            End::Exec => &mut self.exec,
-            End::Lost => &mut self.lost,
-            End::Open => &mut self.open,
-        } += 1;
-    }
-
     /// The ends that occurred, by name.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
         [
@@ -89,68 +75,100 @@ pub struct FunctionStat {
     pub ends: EndCounts,
 }
 
-#[derive(Debug)]
+/// What is counted of a function. What every call changes comes first.
+#[derive(Debug, Default)]
+#[repr(align(64))]
 struct Tally {
-    stat: FunctionStat,
-    durations: Option<Histogram<u32>>,
+    total_ns: u64,
+    self_ns: u64,
+    max_ns: u64,
+    durations: Durations,
+    /// By the number of the end.
+    ends: [u64; 8],
 }
 
 /// Gathers [`FunctionStat`]s from events.
 #[derive(Debug, Default)]
 pub struct Stats {
     /// By function; as long as the highest index that was seen.
-    functions: Vec<Option<Tally>>,
+    functions: Vec<Tally>,
 }
 
 impl Stats {
     /// Takes one event; only [`Event::Leave`] says something.
     pub fn push(&mut self, event: &Event) {
         if let Event::Leave(call) = event {
-            self.leave(call);
+            let duration = call.end_ns.saturating_sub(call.start_ns);
+            self.count(call.function, call.end, duration, call.below_ns);
         }
     }
 
-    fn leave(&mut self, call: &Call) {
-        let duration = call.end_ns.saturating_sub(call.start_ns);
-        let index = call.function as usize;
+    /// Counts a call that took `duration` nanoseconds, `below` of them in calls that it made.
+    #[inline]
+    fn count(&mut self, function: u32, end: End, duration: u64, below: u64) {
+        let index = function as usize;
         if index >= self.functions.len() {
-            self.functions.resize_with(index + 1, || None);
+            self.functions.resize_with(index + 1, Tally::default);
         }
-        let Some(place) = self.functions.get_mut(index) else { return };
-        let tally = place.get_or_insert_with(|| Tally {
-            stat: FunctionStat { function: call.function, ..FunctionStat::default() },
-            durations: Histogram::new(DIGITS).ok(),
-        });
-        let stat = &mut tally.stat;
-        stat.calls += 1;
-        stat.ends.count(call.end);
-        if call.end == End::Lost {
+        let Some(tally) = self.functions.get_mut(index) else { return };
+        tally.ends[end as usize] += 1;
+        if end == End::Lost {
             return;
         }
-        stat.total_ns = stat.total_ns.saturating_add(duration);
-        stat.self_ns = stat.self_ns.saturating_add(duration.saturating_sub(call.below_ns));
-        stat.max_ns = stat.max_ns.max(duration);
-        if let Some(durations) = &mut tally.durations {
-            // Grows to hold the value; fails only past the address space.
-            _ = durations.record(duration);
-        }
+        tally.total_ns = tally.total_ns.saturating_add(duration);
+        tally.self_ns = tally.self_ns.saturating_add(duration.saturating_sub(below));
+        tally.max_ns = tally.max_ns.max(duration);
+        tally.durations.add(duration);
     }
 
     /// The figures of every function that was called, most total time first.
     pub fn table(&self) -> Vec<FunctionStat> {
+        let figures = |(index, tally): (usize, &Tally)| tally.figures(index as u32);
         let mut table: Vec<FunctionStat> =
-            self.functions.iter().flatten().map(Tally::figures).collect();
+            self.functions.iter().enumerate().filter_map(figures).collect();
         table.sort_by_key(|stat| (std::cmp::Reverse(stat.total_ns), stat.function));
         table
     }
 }
 
+impl Out for Stats {
+    const VALUES: bool = false;
+
+    fn enter(&mut self, _: &Frame) {}
+
+    #[inline]
+    fn leave(&mut self, frame: Frame, ended: Ended) {
+        self.count(frame.function, ended.end, ended.ns - frame.start_ns, frame.below_ns);
+    }
+
+    fn say(&mut self, _: Event) {}
+}
+
 impl Tally {
-    fn figures(&self) -> FunctionStat {
-        let at = |quantile| {
-            let value = self.durations.as_ref().map_or(0, |d| d.value_at_quantile(quantile));
-            value.min(self.stat.max_ns)
+    /// The figures; `None` when no call ended.
+    fn figures(&self, function: u32) -> Option<FunctionStat> {
+        let calls = self.ends.iter().sum();
+        let at = |quantile| self.durations.quantile(quantile).min(self.max_ns);
+        let of = |end: End| self.ends[end as usize];
+        let ends = EndCounts {
+            returned: of(End::Return),
+            tail: of(End::Tail),
+            panic: of(End::Panic),
+            goexit: of(End::Goexit),
+            switched: of(End::Switch),
+            exec: of(End::Exec),
+            lost: of(End::Lost),
+            open: of(End::Open),
         };
-        FunctionStat { p50_ns: at(0.5), p99_ns: at(0.99), ..self.stat }
+        (calls > 0).then(|| FunctionStat {
+            function,
+            calls,
+            total_ns: self.total_ns,
+            self_ns: self.self_ns,
+            p50_ns: at(0.5),
+            p99_ns: at(0.99),
+            max_ns: self.max_ns,
+            ends,
+        })
     }
 }

@@ -101,7 +101,7 @@ proptest! {
         drain_at in 0usize..400,
     ) {
         let limits = Limits { frames, stacks, bytes: 4096 };
-        let mut timeline = Timeline::new(plan(), Options { limits, ..Options::default() });
+        let mut timeline = Timeline::new(plan(), Options { limits, enters: true });
         let mut events = Vec::new();
         for (i, raw) in records.iter().enumerate() {
             if i == drain_at {
@@ -143,6 +143,14 @@ proptest! {
         let calls: u64 = stats.table().iter().map(|stat| stat.calls).sum();
         prop_assert_eq!(calls, timeline.counters().calls);
         prop_assert!(stats.table().iter().all(|stat| stat.self_ns <= stat.total_ns));
+        // Without events the same comes out.
+        let (mut other, mut tally) = (Timeline::new(plan(), Options::default()), Stats::default());
+        records.iter().for_each(|raw| other.tally(&record(raw), &mut tally));
+        let mut open = Vec::new();
+        other.finish(1000, &mut open);
+        open.iter().for_each(|event| tally.push(event));
+        prop_assert_eq!(tally.table(), stats.table());
+        prop_assert_eq!(other.counters(), timeline.counters());
     }
 }
 

@@ -4,17 +4,25 @@
 mod support;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use support::Story;
-use timeline::{Event, Options, Stats};
+use timeline::{Options, Stats, Timeline};
+use wire::Record;
 
-/// (calls, total ms, self ms) by function.
+/// (calls, total ms, self ms) by function: from events, and without any.
 fn table(story: &Story) -> HashMap<String, (u64, u64, u64)> {
-    // No entries and no values: what statistics are made of.
-    let options = Options { enters: false, values: false, ..Options::default() };
-    let (events, _) = story.events(options);
+    let (events, _) = story.events(Options { enters: false, ..Options::default() });
     let mut stats = Stats::default();
     events.iter().for_each(|event| stats.push(event));
-    assert!(!events.iter().any(|event| matches!(event, Event::Enter(_))));
+    let mut timeline = Timeline::new(Arc::new(story.plan.clone()), Options::default());
+    let mut tally = Stats::default();
+    for entry in &story.records {
+        timeline.tally(&Record { payload: &entry.payload, ..entry.record }, &mut tally);
+    }
+    let mut open = Vec::new();
+    timeline.finish(story.now(), &mut open);
+    open.iter().for_each(|event| tally.push(event));
+    assert_eq!(tally.table(), stats.table());
     let row = |stat: &timeline::FunctionStat| {
         let name = story.plan.functions[stat.function as usize].name.clone();
         (name, (stat.calls, stat.total_ns / 1_000_000, stat.self_ns / 1_000_000))
