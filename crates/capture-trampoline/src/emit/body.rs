@@ -105,9 +105,14 @@ pub(super) fn can_fault(instruction: &Instruction, info: &mut InstructionInfoFac
     })
 }
 
-/// Whether all that an instruction writes is SP, RBP, R12, R13, flags and the stack: no
-/// argument, result or program variable.
-pub(super) fn spares_values(instruction: &Instruction, info: &mut InstructionInfoFactory) -> bool {
+/// Whether all that an instruction writes is SP, RBP, R12, R13, flags and the function's own
+/// frame, `sp_delta` bytes deep here: no argument, result or program variable. What lies above
+/// the frame is the caller's: arguments and results on the stack among it.
+pub(super) fn spares_values(
+    instruction: &Instruction,
+    sp_delta: i32,
+    info: &mut InstructionInfoFactory,
+) -> bool {
     if instruction.flow_control() != FlowControl::Next {
         return false;
     }
@@ -117,10 +122,12 @@ pub(super) fn spares_values(instruction: &Instruction, info: &mut InstructionInf
             used.register().full_register(),
             Register::RSP | Register::RBP | Register::R12 | Register::R13
         )
-    }) && info
-        .used_memory()
-        .iter()
-        .all(|used| !is_write(used.access()) || used.base() == Register::RSP)
+    }) && info.used_memory().iter().filter(|used| is_write(used.access())).all(|used| {
+        let end = (used.displacement() as i64).checked_add(used.memory_size().size() as i64);
+        used.base() == Register::RSP
+            && used.index() == Register::None
+            && end.is_some_and(|end| end <= i64::from(sp_delta))
+    })
 }
 
 /// By how many bytes an instruction lowers SP; `None` when that cannot be told.
@@ -144,4 +151,36 @@ fn is_immediate(instruction: &Instruction) -> bool {
             instruction.op1_kind(),
             iced_x86::OpKind::Immediate8to64 | iced_x86::OpKind::Immediate32to64
         )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use iced_x86::code_asm::{CodeAssembler, qword_ptr, r12, rax, rbx, rcx, rdi, rsp};
+
+    fn first(write: impl Fn(&mut CodeAssembler) -> Result<(), iced_x86::IcedError>) -> Instruction {
+        let mut asm = CodeAssembler::new(64).expect("64 bits");
+        write(&mut asm).expect("an instruction");
+        asm.take_instructions()[0]
+    }
+
+    #[test]
+    fn only_writes_into_the_own_frame_spare_values() {
+        let spares = |instruction: &Instruction, sp_delta| {
+            spares_values(instruction, sp_delta, &mut InstructionInfoFactory::new())
+        };
+        let push = first(|asm| asm.push(rbx));
+        let frame = first(|asm| asm.sub(rsp, 24));
+        let local = first(|asm| asm.mov(qword_ptr(rsp + 16), rax));
+        let indexed = first(|asm| asm.mov(qword_ptr(rsp + rcx * 8), rax));
+        let read = first(|asm| asm.mov(r12, qword_ptr(rdi)));
+        let variable = first(|asm| asm.mov(qword_ptr(rdi), rax));
+        let result = first(|asm| asm.mov(rax, qword_ptr(rsp + 16)));
+        assert!(spares(&push, 0) && spares(&frame, 0) && spares(&read, 0));
+        // 24 bytes of frame hold it; with 23 it would reach the return address, and in a
+        // function without a frame it is the caller's: an argument or a result.
+        assert!(spares(&local, 24));
+        assert!(!spares(&local, 23) && !spares(&local, 0));
+        assert!(!spares(&indexed, 64) && !spares(&variable, 64) && !spares(&result, 64));
+    }
 }

@@ -103,7 +103,7 @@ impl<'a, 'b> Chooser<'a, 'b> {
             let Some(instruction) = self.body.instructions.get(at) else { break };
             let Some(change) = sp_change(instruction) else { break };
             if places.len() == MAX_SHIFT
-                || !spares_values(instruction, &mut self.info)
+                || !spares_values(instruction, sp_delta, &mut self.info)
                 || can_fault(instruction, &mut self.info)
             {
                 break;
@@ -138,10 +138,10 @@ impl<'a, 'b> Chooser<'a, 'b> {
             let Some(before) = at.checked_sub(1) else { break };
             let Some(instruction) = self.body.instructions.get(before) else { break };
             let Some(change) = sp_change(instruction) else { break };
-            if !spares_values(instruction, &mut self.info) {
+            sp_delta -= change;
+            if !spares_values(instruction, sp_delta, &mut self.info) {
                 break;
             }
-            sp_delta -= change;
             at = before;
             if u16::try_from(sp_delta).is_err() {
                 break;
