@@ -11,6 +11,7 @@ mod event;
 mod reasons;
 mod state;
 mod tally;
+mod threads;
 
 pub use counters::StateCounters;
 pub use event::{Change, Event, Lifetime, Origin, Times, Who};
@@ -25,6 +26,7 @@ use probe::Plan;
 use probe::states::{Creation, StateChange, StateEvent};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
+use threads::Threads;
 use wire::{Field, Fields, Record, RecordKind};
 
 /// Goroutines that are followed at once.
@@ -86,6 +88,7 @@ pub struct States {
     held: HashMap<Who, Vec<Step>, KeyHash>,
     /// Whose steps are to be given up, and when.
     patience: VecDeque<(u64, Who)>,
+    threads: Threads,
     tally: Tally,
     counters: StateCounters,
 }
@@ -101,6 +104,7 @@ impl States {
             chains: HashMap::default(),
             held: HashMap::default(),
             patience: VecDeque::new(),
+            threads: Threads::default(),
             tally: Tally::default(),
             counters: StateCounters::default(),
         }
@@ -150,6 +154,7 @@ impl States {
         }
         if let Some((gap, lost)) = self.losses.note(record) {
             out.extend(Event::of_gap(&gap));
+            self.threads = Threads::default();
             self.counters.gaps += 1;
             self.counters.lost += u64::from(lost);
         }
@@ -243,6 +248,8 @@ impl States {
         let who = Who { pid: record.pid, goid: change.goid };
         let (ts_ns, tid, reason, by) = (record.ts_ns, record.tid, change.reason, record.goid);
         let step = Step { ts_ns, tid, old, new, reason, by };
+        let by = self.threads.pass(who, &step, self.reasons.is_switched(reason));
+        let step = Step { by, ..step };
         if !self.chains.contains_key(&who) && !self.begin(who, &step) {
             return;
         }
@@ -321,7 +328,10 @@ impl States {
             match self.chains.get_mut(&who) {
                 Some(chain) if chain.state() != step.old => {
                     chain.resume(step.old, step.reason, step.ts_ns);
-                    self.counters.breaks += 1;
+                    // A loss may become known later than what follows it on another CPU.
+                    let is_loss = chain.gaps != self.counters.gaps;
+                    self.counters.mended += u64::from(is_loss);
+                    self.counters.breaks += u64::from(!is_loss);
                 }
                 Some(_) => {}
                 None => continue,
@@ -361,6 +371,7 @@ impl States {
 
     fn end_process(&mut self, pid: u32, now_ns: u64, out: &mut Vec<Event>) {
         self.processes.remove(&pid);
+        self.threads.forget(pid);
         let mut all: Vec<Who> = self.chains.keys().filter(|who| who.pid == pid).copied().collect();
         all.sort_unstable();
         for who in all {

@@ -188,7 +188,7 @@ impl<'a> Engine<'a> {
 /// often, and a burst has to fit.
 fn ring_bytes(args: &SchedArgs) -> usize {
     let default = match args.capture.backend {
-        Backend::Trampoline => 8,
+        Backend::Trampoline => 16,
         Backend::Auto | Backend::Uprobe => 32,
     };
     (args.capture.ring.unwrap_or(default) as usize) << 20
