@@ -25,6 +25,16 @@ const VALUES: &[Op] = &[
     Op::new(OpCode::EmitAcc, 8, 0),
 ];
 
+/// Registers that the recorder uses itself.
+const SCRATCH: &[Op] = &[
+    Op::new(OpCode::Reg, 12, 0),
+    Op::new(OpCode::EmitAcc, 8, 0),
+    Op::new(OpCode::Reg, 13, 0),
+    Op::new(OpCode::EmitAcc, 8, 0),
+    Op::new(OpCode::Reg, 15, 0),
+    Op::new(OpCode::EmitAcc, 8, 0),
+];
+
 /// A xorshift generator: the same numbers in every run.
 struct Random(u64);
 
@@ -111,6 +121,32 @@ fn a_swap_does_what_it_did_and_a_record_says_whether_it_swapped() {
             let skip = if is_system { UNIT } else { 0 };
             assert_eq!(rest[skip..skip + want.len()], want);
         }
+    }
+}
+
+#[test]
+fn values_in_scratch_registers_are_those_before_the_swap() {
+    let hand = Hand::new();
+    let plan = hand.swap_plan(SCRATCH);
+    let machine = Machine::new(&hand, &plan, (1, 1 << 20), true);
+    let g = Goroutine::new(9, 1 << 40, 5, 0);
+    let mut random = Random(77);
+    let mut position = 0;
+    for round in 0..60 {
+        let before = random.state(&g, &g);
+        let function = swap_index(round % SWAPS.len());
+        let plain = machine.call(function, false, &before);
+        assert_eq!(visible(machine.call(function, true, &before)), visible(plain));
+        let gpr = before.gpr;
+        // As the functions set them.
+        let expected = match round % SWAPS.len() {
+            0 => [gpr[12], gpr[13], gpr[15]],
+            1 => [gpr[2], gpr[6].wrapping_add(5), gpr[15]],
+            _ => [u64::from(gpr[1] as u32), gpr[13], gpr[15]],
+        };
+        let [(_, rest)] = &drain(&machine, &mut position)[..] else { panic!("a record") };
+        let fields = Fields::new(rest).take(3).filter_map(|field| field.as_u64());
+        assert_eq!(fields.collect::<Vec<_>>(), expected);
     }
 }
 

@@ -163,6 +163,23 @@ fn root_switches_to_coroutines_are_seen() {
 }
 
 #[test]
+fn root_changes_that_a_profile_inlined_are_seen() {
+    let path = Fixture::build("profiled", &newest(), Mode::Exe);
+    let executable = Executable::open(Arc::new(FileSource::open(&path).unwrap())).unwrap();
+    let functions = plan(&executable).functions;
+    for holder in ["runtime.ready", "runtime.execute", "runtime.park_m"] {
+        let found = functions.iter().any(|function| function.name == holder);
+        assert!(found, "{holder} has no copy of casgstatus: make the fixture's profile anew");
+    }
+    for backend in ["trampoline", "uprobe"] {
+        let states = run(&path, &["-g", "4", "-n", "200"], backend);
+        // The runtime may make a few of its own.
+        assert!((808..828).contains(&states.created), "{backend} {states:?}");
+        assert!(states.ran >= 808, "{backend} {states:?}");
+    }
+}
+
+#[test]
 fn root_attach_and_detach_at_any_moment() {
     for (toolchain, mode) in [(oldest(), Mode::Exe), (newest(), Mode::Cgo)] {
         let path = Fixture::build("migrate", &toolchain, mode);

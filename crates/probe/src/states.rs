@@ -1,10 +1,12 @@
 //! Sites that tell what becomes of goroutines: every change of a goroutine's state, and its
 //! creation.
 //!
-//! The runtime changes a state by one compare-and-swap of `g.atomicstatus`, in the functions of
-//! [`SWAPPING`] (`runtime/proc.go`, `runtime/coro.go`, `runtime/mgcmark.go`, Go 1.19 to 1.27; calls of
-//! `casgstatus` are inlined into some of them from 1.26 on). Those that only set or clear the
-//! scan bit (`castogscanstatus`, `casfrom_Gscanstatus`) leave the state alone and are not watched.
+//! The runtime changes a state by one compare-and-swap of `g.atomicstatus` (`runtime/proc.go`,
+//! `runtime/coro.go`, `runtime/mgcmark.go`, Go 1.19 to 1.27): in `casgstatus`, in a few functions that
+//! have one of their own, and wherever `casgstatus` is inlined - in some places from 1.26 on, in
+//! builds with a profile (PGO) in any. So the whole runtime is looked through. Those that only set
+//! or clear the scan bit (`castogscanstatus`, `casfrom_Gscanstatus`) leave the state alone and are
+//! not watched; a copy of one, inlined by a profile, gives records of changes that change nothing.
 
 use crate::plan::{Guard, Program, Refusal, RefusalReason};
 use crate::planner::analyze_function;
@@ -13,21 +15,16 @@ use address::FileOffset;
 use binary::code::{ExitKind, ProbeCost, Swap, swaps_of_function};
 use binary::globals::WaitReasons;
 use binary::layout::{LayoutError, RuntimeLayouts};
-use binary::{Executable, Function};
+use binary::{Executable, Function, flag};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use wire::{DEREF_MAPPED, Field, Fields, GSource, Op, OpCode, Record, SiteKind};
 
-/// Functions that change the state of a goroutine, where the executable has them.
-pub const SWAPPING: [&str; 7] = [
-    "runtime.casgstatus",
-    "runtime.casGToPreemptScan",
-    "runtime.casGFromPreempted",
-    "runtime.coroswitch_m",
-    "runtime.reentersyscall",
-    "runtime.exitsyscall",
-    "runtime.allGsSnapshotSortedForGC",
-];
+/// What changes the state of a goroutine, where it has no copy inlined.
+const SWAPPING: &str = "runtime.casgstatus";
+
+/// Functions that set and clear the scan bit.
+const SCAN_BIT: [&str; 2] = ["runtime.castogscanstatus", "runtime.casfrom_Gscanstatus"];
 
 /// What makes a goroutine; its result is the new g.
 pub const CREATING: &str = "runtime.newproc1";
@@ -193,26 +190,31 @@ pub fn add_states(
     executable: &Executable,
     offsets: &StateOffsets,
 ) -> Result<(), binary::Error> {
-    let table = executable.functions()?;
-    for name in SWAPPING {
-        for function in table.by_name(name) {
-            let swaps = swaps_of_function(executable, &function, offsets.atomicstatus)?;
-            if swaps.is_empty() {
-                // Not inlined here in this version; casgstatus itself must have one.
-                if name == SWAPPING[0] {
-                    refuse(plan, &function, "no compare-and-swap of a state was found in it");
-                }
-                continue;
+    for function in executable.functions()?.iter() {
+        let is_wanted = function.name.starts_with("runtime.")
+            && !SCAN_BIT.contains(&&*function.name)
+            && function.flags & flag::ASM == 0;
+        if !is_wanted {
+            continue;
+        }
+        let swaps = swaps_of_function(executable, &function, offsets.atomicstatus)?;
+        if swaps.is_empty() {
+            if function.name == SWAPPING {
+                refuse(plan, &function, "no compare-and-swap of a state was found in it");
             }
-            if swaps.iter().any(|swap| swap.outcome.is_none()) {
-                refuse(plan, &function, "something jumps behind its compare-and-swap");
-            } else {
-                add_swaps(plan, executable, &function, &swaps, offsets);
-            }
+        } else if swaps.iter().any(|swap| swap.outcome.is_none()) {
+            refuse(plan, &function, "something jumps behind its compare-and-swap");
+        } else {
+            add_swaps(plan, executable, &function, &swaps, offsets);
         }
     }
+    let table = executable.functions()?;
     for function in table.by_name(CREATING) {
-        add_creation(plan, executable, &function, offsets)?;
+        if table.inlined_copies(&|name| name == CREATING).is_empty() {
+            add_creation(plan, executable, &function, offsets)?;
+        } else {
+            refuse(plan, &function, "it is inlined elsewhere, where no return is seen");
+        }
     }
     Ok(())
 }
@@ -300,7 +302,7 @@ fn add_creation(
     function: &Function,
     offsets: &StateOffsets,
 ) -> Result<(), binary::Error> {
-    if plan.functions.iter().any(|known| known.entry == function.entry) {
+    if plan.functions.iter().any(|known| known.entry == function.entry && known.traced) {
         refuse(plan, function, "it is traced too; exclude it from the traced functions");
         return Ok(());
     }
@@ -346,7 +348,7 @@ pub fn plan_states(
     add_states(&mut plan, executable, offsets)?;
     let table = executable.functions()?;
     let mut costs = HashMap::new();
-    for function in SWAPPING.iter().flat_map(|name| table.by_name(name)) {
+    for function in plan.functions.iter().filter_map(|function| table.find(function.entry)) {
         let swaps = swaps_of_function(executable, &function, offsets.atomicstatus)?;
         costs.extend(swaps.iter().filter_map(|swap| Some((swap.address, swap.outcome?.cost))));
     }

@@ -162,10 +162,19 @@ impl Values {
     }
 }
 
-/// The fields of a program. Without permission to read memory, those that would are there as
+/// General registers that a program cannot name where a call begins or ends: SP and BP are not what
+/// they were at the plan's site where instructions were passed over, and the recorder uses the
+/// others.
+pub(super) const TAKEN: &[u8] = &[4, 5, 12, 13, 15];
+
+/// The fields of a program that names none of the registers in `taken`. Without permission to read memory, those that would are there as
 /// unread; the flag says whether there are none of them.
-pub(super) fn evaluate(ops: &[Op], may_read: bool) -> Result<(Values, bool), Refused> {
-    let fields = split(ops)?;
+pub(super) fn evaluate(
+    ops: &[Op],
+    may_read: bool,
+    taken: &[u8],
+) -> Result<(Values, bool), Refused> {
+    let fields = split(ops, taken)?;
     let fixed: Vec<Option<FixedField>> = fields.iter().map(Field::fixed).collect();
     let is_complete = fixed.iter().all(Option::is_some);
     let values = match may_read && !is_complete {
@@ -178,15 +187,13 @@ pub(super) fn evaluate(ops: &[Op], may_read: bool) -> Result<(Values, bool), Ref
     }
 }
 
-fn split(ops: &[Op]) -> Result<Vec<Field>, Refused> {
+fn split(ops: &[Op], taken: &[u8]) -> Result<Vec<Field>, Refused> {
     let mut fields = Vec::new();
     let mut steps = Vec::new();
     for &op in ops.iter().take(MAX_PROGRAM_OPS) {
         let len = op.imm.clamp(0, MAX_FIELD_DATA as i64) as u16;
         let emit = match op.code {
-            // SP and BP are not what they were at the plan's site where instructions were passed
-            // over, and the recorder uses the others.
-            OpCode::Reg if matches!(op.a & 15, 4 | 5 | 12 | 13 | 15) => {
+            OpCode::Reg if taken.contains(&(op.a & 15)) => {
                 return Err(Refused::Register(op.a & 15));
             }
             OpCode::FloatReg if op.a & 15 == 15 => return Err(Refused::Vector(15)),

@@ -331,6 +331,8 @@ impl Recorder<'_> {
             Base::Zero => self.asm.xor(eax, eax)?,
             Base::Register(0) if self.key.swap.is_some() => self.asm.movq(rax, xmm14)?,
             Base::Register(2) if self.key.swap.is_some() => self.asm.movq(rax, xmm13)?,
+            Base::Register(12) if self.key.swap.is_some() => self.asm.movq(rax, xmm12)?,
+            Base::Register(13) if self.key.swap.is_some() => self.asm.movq(rax, xmm11)?,
             Base::Register(0) => self.asm.movq(rax, xmm15)?,
             Base::Register(2) => self.asm.mov(rax, r15)?,
             Base::Vector(number) => self.asm.movq(rax, VECTOR[usize::from(number & 15)])?,

@@ -1,7 +1,7 @@
 //! What is to be done to one function.
 
 use super::body::Body;
-use super::program::{Base, evaluate};
+use super::program::{Base, TAKEN, evaluate};
 use super::recorder::Key;
 use super::region::{Chooser, Event, Region};
 use super::swap::{Swap, swap};
@@ -172,7 +172,7 @@ pub(super) fn ops_of(plan: &Plan, site: u32) -> Result<&[Op], Refused> {
 /// The recorder for an event, and whether it records all of the site's values.
 fn key(plan: &Plan, event: &Event, may_read: bool) -> Result<(Key, bool), Refused> {
     let ops = ops_of(plan, event.site)?;
-    let (values, is_complete) = evaluate(ops, may_read)?;
+    let (values, is_complete) = evaluate(ops, may_read, TAKEN)?;
     let is_entry = event.kind == SiteKind::Entry;
     let key = Key {
         has_caller: is_entry,

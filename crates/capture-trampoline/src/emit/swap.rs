@@ -35,7 +35,7 @@ use address::Svma;
 use binary::code::{Liveness, LivenessFacts, named_vectors};
 use iced_x86::code_asm::registers::*;
 use iced_x86::code_asm::{CodeAssembler, qword_ptr, word_ptr};
-use iced_x86::{IcedError, Mnemonic, OpKind, Register};
+use iced_x86::{IcedError, Mnemonic, OpKind};
 use probe::{Plan, Site};
 
 /// X9 to X14.
@@ -91,20 +91,20 @@ pub(super) fn swap(
         return Err(Refused::VectorsNamed(site.address));
     }
     let in_use = in_use(body, source, site.address)?;
-    let operands =
-        [instruction.memory_base(), instruction.memory_index(), instruction.op1_register()];
-    let taken = |register| operands.iter().any(|operand| operand.full_register() == register);
-    let in_use =
-        InUse { r12: in_use.r12 || taken(Register::R12), r13: in_use.r13 || taken(Register::R13) };
     let ops = super::select::ops_of(plan, number)?;
     // Of memory only what cannot fault: no one has looked at what a fault here would meet.
-    let (values, is_complete) = evaluate(ops, false)?;
+    let (values, is_complete) = evaluate(ops, false, &[])?;
     if !is_complete || values.uses(Base::FirstSp) {
         return Err(Refused::Reads(site.address));
     }
     if let Some(number) = (9..15).find(|&number| values.uses(Base::Vector(number))) {
         return Err(Refused::Vector(number));
     }
+    // What is recorded is kept too, whether anything else uses it or not.
+    let in_use = InUse {
+        r12: in_use.r12 || values.uses(Base::Register(R12)),
+        r13: in_use.r13 || values.uses(Base::Register(R13)),
+    };
     let key =
         Key { has_caller: false, saves_rdx: true, has_delta: true, values, swap: Some(in_use) };
     Ok(Swap { site: number, at, sp_delta: site.sp_delta, key })
