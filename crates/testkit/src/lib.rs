@@ -15,6 +15,7 @@ mod gospect;
 mod mode;
 mod normalise;
 mod running;
+mod soak;
 mod toolchain;
 
 pub use big::big_binary;
@@ -25,4 +26,5 @@ pub use gospect::{Gospect, Output};
 pub use mode::{Mode, Recipe};
 pub use normalise::Mask;
 pub use running::Running;
+pub use soak::{SOAK, soak_rounds};
 pub use toolchain::{REQUIRED, Toolchain, newest, oldest, selected, toolchain, toolchains};
