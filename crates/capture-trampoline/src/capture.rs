@@ -4,7 +4,7 @@ use crate::Error;
 use crate::clock::{self, Clock};
 use crate::install::{self, Place, Removal, Report, Target};
 use crate::memory::TargetMemory;
-use crate::prepare::{self, Hooks, Made};
+use crate::prepare::{self, Hooks, Made, Ways};
 use crate::ptrace::{self, AboutToExec, on_own_thread};
 use crate::reader::Reader;
 use crate::slice;
@@ -41,6 +41,8 @@ const CHECK: Duration = Duration::from_millis(1);
 pub struct Options {
     /// The executable of the request's path, when it is open already.
     pub executable: Option<Arc<Executable>>,
+    /// Makes code for a CPU without `rdpid`, also where there is one; for tests.
+    pub no_rdpid: bool,
 }
 
 /// How it is to be brought into one process.
@@ -134,8 +136,10 @@ impl TrampolineCapture {
         for pid in pids {
             // When one fails, dropping `capture` takes it out of the others.
             let (target, made) = match way {
-                Way::Attach => attach(pid, request, &executable, rings)?,
-                Way::Launch(release) => launch(pid, request, &executable, rings, *release)?,
+                Way::Attach => attach(pid, request, &executable, rings, options)?,
+                Way::Launch(release) => {
+                    launch(pid, request, &executable, rings, options, *release)?
+                }
             };
             capture.add(target, made, rings.0, request);
         }
@@ -362,6 +366,7 @@ fn attach(
     request: &Request<'_>,
     executable: &Executable,
     rings: (u32, u32),
+    options: &Options,
 ) -> Result<(Target, Made), Error> {
     let process = Process::open(pid)?;
     ptrace::check_access(pid)?;
@@ -376,7 +381,8 @@ fn attach(
         let (process, memory) = (Process::open(pid)?, TargetMemory::open(pid)?);
         let place = Place::of(&process, executable.image())?;
         let plan = request.plan;
-        let made = prepare::prepare(&process, &place, executable, plan, rings, hooks)?;
+        let ways = Ways { hooks, no_rdpid: options.no_rdpid };
+        let made = prepare::prepare(&process, &place, executable, plan, rings, ways)?;
         let target = Target::attach(process, memory, &place, &made.prepared)?;
         Ok((target, made))
     };
@@ -403,6 +409,7 @@ fn launch(
     request: &Request<'_>,
     executable: &Executable,
     rings: (u32, u32),
+    options: &Options,
     release: &mut dyn FnMut() -> Result<(), capture::Error>,
 ) -> Result<(Target, Made), capture::Error> {
     let (tell, told) = mpsc::channel();
@@ -419,9 +426,9 @@ fn launch(
                     waiting.wait(EXEC_LIMIT, || check_image(&process, request).is_ok())?;
                 let memory = TargetMemory::open(pid)?;
                 let place = Place::of(&process, executable.image())?;
-                let hooks = Hooks::Allowed;
+                let ways = Ways { hooks: Hooks::Allowed, no_rdpid: options.no_rdpid };
                 let made =
-                    prepare::prepare(&process, &place, executable, request.plan, rings, hooks)?;
+                    prepare::prepare(&process, &place, executable, request.plan, rings, ways)?;
                 let target = Target::launch(process, memory, &place, &made.prepared, stopped)?;
                 Ok((target, made))
             })

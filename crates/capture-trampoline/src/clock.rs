@@ -27,7 +27,11 @@ pub(crate) fn tsc() -> u64 {
 
 /// Why the counter tells no time here; `None` when it does.
 pub fn why_unusable() -> Option<String> {
-    match process::clock_source() {
+    why_untrusted(process::clock_source())
+}
+
+fn why_untrusted(source: Option<String>) -> Option<String> {
+    match source {
         Some(source) if TRUSTED.contains(&source.as_str()) => None,
         Some(source) => Some(format!("clock source {source}: the kernel does not trust the TSC")),
         None => Some("no clock source in /sys".to_owned()),
@@ -161,6 +165,16 @@ fn rate(from: Pair, to: Pair) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_kernel_that_does_not_trust_the_counter_is_believed() {
+        for source in TRUSTED {
+            assert_eq!(why_untrusted(Some(source.to_owned())), None);
+        }
+        let expected = "clock source hpet: the kernel does not trust the TSC";
+        assert_eq!(why_untrusted(Some("hpet".to_owned())).as_deref(), Some(expected));
+        assert_eq!(why_untrusted(None).as_deref(), Some("no clock source in /sys"));
+    }
 
     #[test]
     fn the_clock_is_the_kernels() {

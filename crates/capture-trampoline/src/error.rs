@@ -45,19 +45,22 @@ pub enum Error {
         state: String,
     },
     /// A system call made in the target's name failed.
-    #[error("{call} in process {pid} failed: {source}{hint}")]
+    #[error("{call} in process {pid} failed: {error}{hint}")]
     RemoteCall {
         /// The target.
         pid: u32,
         /// The call's name.
         call: &'static str,
-        /// What it returned.
-        source: io::Error,
+        /// What it returned; the whole cause, so no source besides.
+        error: io::Error,
         /// What to do, with its own punctuation; may be empty.
         hint: &'static str,
     },
     /// No free address range lies near enough to the code.
-    #[error("process {pid} has no {need} free bytes within 2 GiB of its code")]
+    #[error(
+        "process {pid} has no {need} free bytes within 2 GiB of its code: use --backend uprobe, \
+         or a smaller --ring"
+    )]
     NoRoom {
         /// The target.
         pid: u32,
@@ -103,7 +106,6 @@ impl Error {
 
 impl From<Error> for capture::Error {
     fn from(error: Error) -> Self {
-        let what = || error.to_string();
         match error {
             Error::Permission { pid, hint } => {
                 Self::Permission { what: format!("trace process {pid}"), hint }
@@ -113,10 +115,10 @@ impl From<Error> for capture::Error {
             }
             Error::Gone(pid) | Error::Process(process::Error::Gone(pid)) => Self::ProcessGone(pid),
             Error::Process(process::Error::NoProcess(pid)) => Self::ProcessGone(pid),
-            _ => {
-                let what = format!("put trampolines into the target ({})", what());
-                Self::Failed { what, source: Box::new(error) }
-            }
+            _ => Self::Failed {
+                what: "put trampolines into the target".to_owned(),
+                source: Box::new(error),
+            },
         }
     }
 }

@@ -9,8 +9,10 @@ mod gap;
 mod leftovers;
 mod place;
 mod remote;
+mod room;
 mod scan;
 mod stacks;
+mod stop;
 mod target;
 mod text;
 
@@ -18,6 +20,7 @@ pub(crate) use gap::{Layout, Wanted};
 pub use leftovers::is_carrier;
 pub(crate) use leftovers::remove_leftovers;
 pub(crate) use place::Place;
+pub(crate) use remote::sleepers;
 pub(crate) use stacks::StackFacts;
 pub(crate) use target::{Prepared, Target};
 pub use target::{Removal, Report};

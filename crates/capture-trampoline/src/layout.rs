@@ -73,6 +73,10 @@ pub const TAG_SYSTEM_STACK: u32 = 1 << 31;
 /// uncounted. The page is private and MADV_WIPEONFORK, so a forked child finds 0.
 pub const ENABLED: u32 = 0;
 
+/// Offset of the process id (u32) in the control page. A forked child finds 0: what is in it belongs to
+/// no tracer.
+pub const OWNER: u32 = 8;
+
 /// Where the rings lie in the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rings {

@@ -44,7 +44,7 @@ impl TargetMemory {
     pub(crate) fn write(&self, address: Avma, bytes: &[u8]) -> Result<(), Error> {
         match self.file.write_at(bytes, address.0) {
             Ok(written) if written == bytes.len() => Ok(()),
-            Ok(0) if !self.is_current() => Err(Error::Gone(self.pid)),
+            Ok(0) if !self.is_current() => Err(self.gone()),
             Ok(_) => Err(self.write_failed(address, std::io::ErrorKind::WriteZero.into())),
             Err(error) => Err(self.write_failed(address, error)),
         }
@@ -64,6 +64,15 @@ impl TargetMemory {
     pub(crate) fn is_current(&self) -> bool {
         // An address that nobody maps gives EIO while the space is in use, and 0 bytes afterwards.
         !matches!(self.file.read_at(&mut [0], 0), Ok(0))
+    }
+
+    /// The error for a process that has this address space no more.
+    pub(crate) fn gone(&self) -> Error {
+        // A process that has ended shows no executable.
+        match std::fs::read_link(format!("/proc/{}/exe", self.pid)) {
+            Ok(_) => Error::Replaced(self.pid),
+            Err(_) => Error::Gone(self.pid),
+        }
     }
 
     /// Process id.

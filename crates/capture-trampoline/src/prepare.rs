@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::emit::{EmitError, EmitOptions, Emitted, ExecutableCode, emit};
-use crate::install::{Layout, Place, Prepared, StackFacts, TextPatch, Wanted};
+use crate::install::{Layout, Place, Prepared, StackFacts, TextPatch, Wanted, sleepers};
 use crate::layout::{Rings, SLACK};
 use crate::reader::SiteInfo;
 use address::{Avma, Bias, Svma};
@@ -61,6 +61,14 @@ pub(crate) enum Hooks {
     Forbidden,
 }
 
+/// What may be used.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ways {
+    pub(crate) hooks: Hooks,
+    /// Whether to do without `rdpid`.
+    pub(crate) no_rdpid: bool,
+}
+
 /// What the Go runtime handles signals with.
 struct Handlers {
     sigtrampgo: Option<Svma>,
@@ -100,7 +108,7 @@ pub(crate) fn prepare(
     executable: &Executable,
     plan: &Plan,
     rings: (u32, u32),
-    hooks: Hooks,
+    ways: Ways,
 ) -> Result<Made, Error> {
     let wanted = Wanted {
         ring_count: rings.0,
@@ -111,12 +119,13 @@ pub(crate) fn prepare(
     };
     let layout = Layout::choose(process.pid(), &process.maps()?, &place.text, wanted)?;
     let handlers = Handlers::of(executable);
-    let sigtrampgo = handlers.sigtrampgo.filter(|_| hooks == Hooks::Allowed);
+    let sigtrampgo = handlers.sigtrampgo.filter(|_| ways.hooks == Hooks::Allowed);
     let options = EmitOptions {
         code_base: layout.code,
         bias: place.bias,
         control: layout.control,
         rings: layout.rings,
+        has_rdpid: has_rdpid() && !ways.no_rdpid,
         ..options_of(executable, sigtrampgo)
     };
     let unsuitable = |reason: String| Error::Unsuitable { pid: process.pid(), reason };
@@ -142,6 +151,7 @@ pub(crate) fn prepare(
         hook,
         handlers,
         stacks: StackFacts::of(executable),
+        sleepers: sleepers(executable, place.bias),
         relocated,
     };
     Ok(Made { prepared, emitted, sites, bias: place.bias })

@@ -41,7 +41,18 @@ impl View {
         let code = unsafe {
             libc::madvise(self.start.as_ptr().cast(), self.len, libc::MADV_POPULATE_WRITE)
         };
-        if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        if code == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::EINVAL) {
+            return Err(error);
+        }
+        // A kernel before 5.14. Memory of a new file is zero, so nothing changes.
+        for page in (0..self.len).step_by(4096) {
+            self.store(page, 0);
+        }
+        Ok(())
     }
 
     /// The word at a multiple of 8; `None` outside.

@@ -3,6 +3,7 @@
 mod support;
 
 use capture::Capture as _;
+use capture_trampoline::{Options, TrampolineCapture};
 use std::time::Duration;
 use support::{Seen, Subject, read_to_end};
 use testkit::{Fixture, Mode, Running, newest, oldest};
@@ -14,9 +15,10 @@ const SPIN: [&str; 5] = ["main.round", "main.mix", "main.scale", "main.fold", "m
 
 /// Runs `spin` for some rounds under a capture; gives what was seen, what the program says it
 /// called, and what was lost.
-fn count(subject: &Subject, rounds: &str) -> (Seen, serde_json::Value, u64) {
+fn count(subject: &Subject, rounds: &str, options: Options) -> (Seen, serde_json::Value, u64) {
     let mut running = Running::held(&subject.path, &["-rounds", rounds, "-g", "3"]);
-    let mut capture = subject.attach(running.pid()).unwrap();
+    let request = subject.request(running.pid());
+    let mut capture = TrampolineCapture::install(&request, options).unwrap();
     let refused: Vec<_> =
         capture.refused().keys().map(|&f| &*subject.plan.functions[f as usize].name).collect();
     assert!(!refused.iter().any(|name| SPIN.contains(name)), "{:?}", capture.refused());
@@ -32,12 +34,19 @@ fn count(subject: &Subject, rounds: &str) -> (Seen, serde_json::Value, u64) {
 
 #[test]
 fn root_every_call_is_recorded() {
-    let builds = [(newest(), Mode::Exe), (newest(), Mode::Pie), (oldest(), Mode::Cgo)];
-    for (toolchain, mode) in builds {
+    // The last without `rdpid`, with rings by thread: older CPUs.
+    let builds = [
+        (newest(), Mode::Exe, false),
+        (newest(), Mode::Pie, false),
+        (oldest(), Mode::Cgo, false),
+        (newest(), Mode::Exe, true),
+        (oldest(), Mode::Pie, true),
+    ];
+    for (toolchain, mode, no_rdpid) in builds {
         let path = Fixture::build("spin", &toolchain, mode);
         let subject = Subject::new(&path, &SPIN);
         // What fits the rings, also when nobody reads.
-        let (seen, done, lost) = count(&subject, "5");
+        let (seen, done, lost) = count(&subject, "5", Options { no_rdpid, ..subject.options() });
         assert_eq!(lost, 0);
         for function in SPIN {
             let expected = done["calls"][function].as_u64().unwrap();
@@ -53,7 +62,7 @@ fn root_every_call_is_recorded() {
 fn root_what_does_not_fit_is_counted() {
     let path = Fixture::build("spin", &newest(), Mode::Exe);
     let subject = Subject::new(&path, &SPIN);
-    let (seen, done, lost) = count(&subject, "300");
+    let (seen, done, lost) = count(&subject, "300", subject.options());
     let expected: u64 = SPIN.iter().map(|name| done["calls"][name].as_u64().unwrap()).sum();
     let recorded: u64 = seen.hits.values().sum();
     // Besides its calls, the deaths of its goroutines are watched.

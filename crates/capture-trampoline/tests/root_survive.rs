@@ -13,14 +13,16 @@ use std::fs::File;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use support::{Subject, read_to_end};
-use testkit::{Fixture, Mode, Running, newest};
+use testkit::{Fixture, Mode, Running, newest, soak_rounds};
 use wire::SiteKind;
 
 const HELD: &str = "--held-for-test";
 const TRACER: &str = "--tracer-for-test";
+const REPLACED_TRACER: &str = "--replaced-tracer-for-test";
 const LIMIT: Duration = Duration::from_secs(120);
 const PATTERNS: [&str; 1] = ["main.*"];
 
@@ -135,7 +137,7 @@ fn root_a_running_target_survives_random_moments(path: &Path) {
     let pid = target.pid();
     // A linear congruence will do for moments.
     let mut random = 12345u64;
-    for round in 0..60 {
+    for round in 0..soak_rounds(40) {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let mut command = tracer_command("attach", u64::MAX / 2, path);
         let mut tracer = command.arg(pid.to_string()).stderr(Stdio::null()).spawn().unwrap();
@@ -143,10 +145,80 @@ fn root_a_running_target_survives_random_moments(path: &Path) {
         tracer.kill().unwrap();
         tracer.wait().unwrap();
         assert!(target.is_running(), "died with the tracer, round {round}");
+        // What is left is removed by `detach`, or by the next attach, or another one dies first.
+        match round % 3 {
+            0 => assert_eq!(
+                subject.attach(pid).and_then(|mut c| c.detach()).err().map(|e| e.to_string()),
+                None
+            ),
+            1 => _ = remove_leftovers(pid).unwrap(),
+            _ => continue,
+        }
+        subject.assert_clean(pid);
     }
     remove_leftovers(pid).unwrap();
     assert!(subject.different_bytes(pid).is_empty());
     finish(target);
+}
+
+/// Steps between stops, where the target may become another program.
+const FREE: [&str; 4] = ["checked", "opened", "patched all", "restored"];
+
+/// Where, and which process.
+static REPLACED: OnceLock<(String, u32)> = OnceLock::new();
+
+/// Makes the target replace itself, and comes back when it has.
+fn replace_at(name: &'static str) {
+    let Some((wanted, pid)) = REPLACED.get() else { return };
+    if name != wanted {
+        return;
+    }
+    kill_process(Pid::from_raw(*pid as i32).unwrap(), Signal::USR1).unwrap();
+    let start = Instant::now();
+    let is_new = || {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap();
+        line.windows(4).any(|word| word == b"-new")
+    };
+    while !is_new() {
+        assert!(start.elapsed() < LIMIT, "no execve");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // Threads of the new program sleep where calls are borrowed.
+    std::thread::sleep(Duration::from_millis(20));
+}
+
+/// `REPLACED_TRACER EXE PID WHERE`: one capture; says what came of it.
+fn replaced_tracer(mut args: impl Iterator<Item = OsString>) -> ExitCode {
+    let mut text = || args.next().unwrap().into_string().unwrap();
+    let (exe, pid, place) = (PathBuf::from(text()), text().parse().unwrap(), text());
+    let subject = Subject::new(&exe, &PATTERNS);
+    REPLACED.set((place, pid)).unwrap();
+    set_step_hook(replace_at);
+    let result = subject.attach(pid).and_then(|mut capture| capture.detach());
+    eprintln!("result: {}", result.map_or_else(|error| format!("{error:?}"), |()| "fine".into()));
+    ExitCode::SUCCESS
+}
+
+/// What is known about a program must not be done to the one that follows it in the process.
+fn root_a_program_that_replaces_another_is_left_alone() {
+    let path = Fixture::build("odd", &newest(), Mode::Exe);
+    for place in FREE {
+        let mut target = Running::held(&path, &["-do", "exec"]);
+        target.go();
+        target.wait_for("odd", LIMIT);
+        let pid = target.pid();
+        let mut command = Command::new("/proc/self/exe");
+        command.arg(REPLACED_TRACER).arg(&path).arg(pid.to_string()).arg(place);
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{place}: {text}");
+        // From the removal's first step on there is nothing to complain of.
+        let expected = if place == "restored" { "fine" } else { "Replaced" };
+        assert!(text.contains(expected), "{place}: {text}");
+        assert!(target.is_running(), "{place}: {}", target.stderr());
+        Subject::new(&path, &PATTERNS).assert_clean(pid);
+        finish(target);
+    }
 }
 
 fn finish(mut target: Running) {
@@ -233,6 +305,7 @@ fn main() -> ExitCode {
             return ExitCode::from(u8::try_from(held_exec(args)).unwrap_or(1));
         }
         Some(arg) if arg == TRACER => return tracer(args),
+        Some(arg) if arg == REPLACED_TRACER => return replaced_tracer(args),
         _ => {}
     }
     let path = Fixture::build("spin", &newest(), Mode::Exe);
@@ -242,6 +315,7 @@ fn main() -> ExitCode {
         root_a_launched_program_is_seen_from_its_start(&path);
     }
     root_a_living_tracer_is_named(&path);
+    root_a_program_that_replaces_another_is_left_alone();
     root_a_running_target_survives_each_step(&path);
     root_a_running_target_survives_random_moments(&pie);
     root_a_launched_target_survives_each_step(&path);

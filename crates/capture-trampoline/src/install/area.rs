@@ -4,7 +4,7 @@ use super::gap::{Layout, PAGE};
 use super::remote::Remote;
 use crate::Error;
 use crate::clock;
-use crate::layout::ENABLED;
+use crate::layout::{ENABLED, OWNER};
 use crate::memory::TargetMemory;
 use crate::rings::Ring;
 use crate::step;
@@ -134,20 +134,23 @@ fn map_all(
     // A forked child finds the page zeroed, which turns its hits off.
     let wipe = libc::MADV_WIPEONFORK as u64;
     remote.require("madvise", libc::SYS_madvise, [layout.control.0, PAGE, wipe, 0, 0, 0])?;
+    memory.write(layout.control.add(u64::from(OWNER)), &memory.pid().to_le_bytes())?;
 
     let shared = libc::MAP_SHARED;
     let file = with_memfd(remote, memory, layout, CODE_NAME, code_len, |remote, fd| {
         let protection = libc::PROT_READ | libc::PROT_EXEC;
-        remote.map(layout.code, code_len, protection, shared, Some(fd))
+        remote.map(layout.code, code_len, protection, shared, Some(fd))?;
+        done.push(code_range);
+        Ok(())
     })?;
-    done.push(code_range);
     step::at("code mapped");
     write_code(&file, code, code_len)?;
 
     let file = with_memfd(remote, memory, layout, RINGS_NAME, rings_range.1, |remote, fd| {
-        remote.map(layout.rings.base, rings_range.1, read_write, shared, Some(fd))
+        remote.map(layout.rings.base, rings_range.1, read_write, shared, Some(fd))?;
+        done.push(rings_range);
+        Ok(())
     })?;
-    done.push(rings_range);
     step::at("rings mapped");
     let dont_dump = libc::MADV_DONTDUMP as u64;
     let arguments = [rings_range.0, rings_range.1, dont_dump, 0, 0, 0];

@@ -144,7 +144,10 @@ mod tests {
         let error = Layout::choose(7, &maps, &text, WANTED).unwrap_err();
         assert_eq!(
             error.to_string(),
-            format!("process 7 has no {NEED} free bytes within 2 GiB of its code")
+            format!(
+                "process 7 has no {NEED} free bytes within 2 GiB of its code: use --backend \
+                 uprobe, or a smaller --ring"
+            )
         );
     }
 }

@@ -4,13 +4,14 @@
 use super::area::{CODE_NAME, RINGS_NAME};
 use super::gap::PAGE;
 use super::place::Place;
-use super::remote::CallSites;
+use super::remote::{self, CallSites};
 use super::stacks::StackFacts;
-use super::target::{Removal, Unmapping, while_stopped};
+use super::stop::while_stopped;
+use super::target::{Removal, Unmapping};
 use super::text::{self, Direction, TextPatch};
 use crate::Error;
 use crate::emit::PATCH_LEN;
-use crate::layout::ENABLED;
+use crate::layout::{ENABLED, OWNER};
 use crate::memory::TargetMemory;
 use crate::ptrace;
 use address::{Avma, ReadMemory as _};
@@ -89,7 +90,18 @@ pub(crate) fn remove_leftovers(pid: u32) -> Result<Option<Removal>, Error> {
     if found.is_empty() {
         return Ok(None);
     }
-    if let Some(owner) = found.rings.iter().find_map(|(_, inode)| lock_owner(*inode)) {
+    // What a forked child has is its own, whoever captures its parent.
+    let is_forked = || {
+        let memory = TargetMemory::open(pid).ok()?;
+        let mut owners = found.control.iter().map(|page| {
+            let mut word = [0; 4];
+            memory.read_memory(page.start.add(u64::from(OWNER)), &mut word).ok()?;
+            Some(u32::from_le_bytes(word))
+        });
+        Some(owners.len() > 0 && owners.all(|owner| owner == Some(0)))
+    };
+    let owner = found.rings.iter().find_map(|(_, inode)| lock_owner(*inode));
+    if let Some(owner) = owner.filter(|_| is_forked() != Some(true)) {
         return Err(Error::Permission {
             pid,
             hint: format!("process {owner} has trampolines in it already; end that first"),
@@ -105,7 +117,8 @@ pub(crate) fn remove_leftovers(pid: u32) -> Result<Option<Removal>, Error> {
         memory.write(control.start.add(u64::from(ENABLED)), &[0; 4])?;
     }
     let patches = find_patches(&memory, image, &place, &found)?;
-    let sites = CallSites::find(&process.maps()?, &place.text, &memory)?;
+    let sleepers = remote::sleepers(&executable, place.bias);
+    let sites = CallSites::find(&process.maps()?, &place.text, sleepers, &memory)?;
     let mut removal = Removal::default();
     // The hook of the signal handler is needed as long as a thread may be in our code.
     let is_hook = |patch: &TextPatch| {
@@ -116,7 +129,7 @@ pub(crate) fn remove_leftovers(pid: u32) -> Result<Option<Removal>, Error> {
     };
     let (hooks, patches): (Vec<_>, Vec<_>) = patches.into_iter().partition(is_hook);
     let (written, stop) =
-        while_stopped(pid, |_| text::write(&memory, patches.iter(), Direction::Out))?;
+        while_stopped(&memory, |_| text::write(&memory, patches.iter(), Direction::Out))?;
     removal.stops.push(stop);
     removal.foreign = written.foreign;
     if written.foreign > 0 {

@@ -3,8 +3,9 @@
 use crate::Error;
 use address::{Avma, Bias};
 use binary::Image;
-use process::Process;
+use process::{Maps, Process};
 use std::ops::Range;
+use std::path::Path;
 
 /// Where a process has the image.
 #[derive(Clone, Debug)]
@@ -33,13 +34,30 @@ impl Place {
         let text = start..start.add(code.file_size);
         let maps = process.maps()?;
         let exe = process.exe_path()?;
-        let mapping = maps
-            .find(start)
-            .filter(|m| m.executable && m.path.as_deref() == Some(&exe))
-            .ok_or_else(|| unsuitable("its code was remapped (huge pages?) and is not its file"))?;
-        if mapping.end < text.end {
-            return Err(unsuitable("its code was remapped in parts and is not its file"));
+        let offset = code.offset.0;
+        if !is_whole(&maps, &text, &exe, offset) {
+            return Err(unsuitable(
+                "its code was remapped (huge pages?) and is not its file: use --backend uprobe",
+            ));
         }
         Ok(Self { bias, text })
     }
+}
+
+/// Whether all of `text` shows the file `exe` from `offset` on. A program that changes the
+/// protection of its code has it in several mappings.
+fn is_whole(maps: &Maps, text: &Range<Avma>, exe: &Path, offset: u64) -> bool {
+    let mut at = text.start;
+    while at < text.end {
+        let Some(mapping) = maps.find(at).filter(|m| m.path.as_deref() == Some(exe)) else {
+            return false;
+        };
+        let before = at.0 - mapping.start.0;
+        let wanted = offset.checked_add(at.0 - text.start.0);
+        if mapping.offset.0.checked_add(before) != wanted {
+            return false;
+        }
+        at = mapping.end;
+    }
+    true
 }

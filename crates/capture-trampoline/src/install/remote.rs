@@ -4,7 +4,8 @@ use crate::Error;
 use crate::memory::TargetMemory;
 use crate::ptrace::{Borrowed, Called, Stopped, find_syscall};
 use crate::step;
-use address::Avma;
+use address::{Avma, Bias};
+use binary::Executable;
 use process::Maps;
 use std::io;
 use std::ops::Range;
@@ -18,6 +19,8 @@ const MAX_DISTURBED: usize = 32;
 pub(crate) struct CallSites {
     /// The executable's code.
     pub text: Range<Avma>,
+    /// Where threads sleep that may be borrowed, see [`sleepers`].
+    pub sleepers: Vec<Range<Avma>>,
     /// Any `syscall` instruction.
     pub anywhere: Avma,
 }
@@ -27,6 +30,7 @@ impl CallSites {
     pub(crate) fn find(
         maps: &Maps,
         text: &Range<Avma>,
+        sleepers: Vec<Range<Avma>>,
         memory: &TargetMemory,
     ) -> Result<Self, Error> {
         let vdso = maps
@@ -41,8 +45,17 @@ impl CallSites {
                 pid: memory.pid(),
                 reason: "its code has no system call instruction".to_owned(),
             })?;
-        Ok(Self { text: text.clone(), anywhere })
+        Ok(Self { text: text.clone(), sleepers, anywhere })
     }
+}
+
+/// Go's wrappers of the calls that sleep.
+pub(crate) fn sleepers(executable: &Executable, bias: Bias) -> Vec<Range<Avma>> {
+    const NAMES: [&str; 2] = ["runtime.futex", "runtime.usleep"];
+    let functions = executable.functions().ok();
+    let found = functions.iter().flat_map(|table| table.iter());
+    let found = found.filter(|function| NAMES.contains(&function.name.as_str()));
+    found.map(|function| bias.to_avma(function.entry)..bias.to_avma(function.end)).collect()
 }
 
 fn is_vdso(label: &str) -> bool {
@@ -66,9 +79,9 @@ impl<'a> Remote<'a> {
     ) -> Result<Option<Self>, Error> {
         let pid = stopped.pid();
         // Asked twice, since a borrow that is returned from one branch only would block the other.
-        let safe = Borrowed::sleeping(stopped, &sites.text, memory)?.is_some();
+        let safe = Borrowed::sleeping(stopped, &sites.sleepers, memory)?.is_some();
         let borrowed = match (safe, unsafe_too) {
-            (true, _) => Borrowed::sleeping(stopped, &sites.text, memory)?,
+            (true, _) => Borrowed::sleeping(stopped, &sites.sleepers, memory)?,
             (false, true) => Borrowed::any(stopped, sites.anywhere)?,
             (false, false) => None,
         };
@@ -134,7 +147,7 @@ impl<'a> Remote<'a> {
         self.call(number, arguments)?.map_err(|errno| Error::RemoteCall {
             pid: self.pid,
             call: name,
-            source: io::Error::from_raw_os_error(errno),
+            error: io::Error::from_raw_os_error(errno),
             hint: hint(errno),
         })
     }

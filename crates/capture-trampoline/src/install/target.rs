@@ -4,31 +4,20 @@ use super::area::{self, Area};
 use super::gap::Layout;
 use super::place::Place;
 use super::remote::{CallSites, Remote};
+use super::room;
 use super::scan::{self, Wanted};
 use super::stacks::{self, StackFacts};
+use super::stop::while_stopped;
 use super::text::{self, Direction, TextPatch};
 use crate::Error;
 use crate::memory::TargetMemory;
-use crate::ptrace::{Stopped, on_own_thread};
+use crate::ptrace::Stopped;
 use crate::step;
 use address::Avma;
 use process::Process;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
-
-/// How long one attempt to stop a process may take. Threads that wait for a vfork child are the
-/// reason for more than one: all others stand meanwhile.
-const STOP_LIMITS: [Duration; 5] = [
-    Duration::from_millis(100),
-    Duration::from_millis(200),
-    Duration::from_millis(400),
-    Duration::from_millis(800),
-    Duration::from_millis(1600),
-];
-
-/// Between two attempts.
-const STOP_PAUSE: Duration = Duration::from_millis(50);
 
 /// Stops in which a thread is looked for that may be left alone at any moment.
 const SAFE_ATTEMPTS: usize = 8;
@@ -53,6 +42,8 @@ pub(crate) struct Prepared {
     pub handlers: Vec<Range<Avma>>,
     /// Where the runtime keeps its stacks.
     pub stacks: Option<StackFacts>,
+    /// Where threads sleep that may be borrowed.
+    pub sleepers: Vec<Range<Avma>>,
     /// Where a PC strictly inside a patch goes on.
     pub relocated: Box<dyn Fn(Avma) -> Option<Avma> + Send + Sync>,
 }
@@ -72,6 +63,8 @@ pub struct Report {
     pub busy: BTreeSet<u32>,
     /// Functions left alone because the code in memory is not the file's.
     pub foreign: BTreeSet<u32>,
+    /// Those of them that the program has changed itself: they must not get uprobes either.
+    pub rewritten: BTreeSet<u32>,
 }
 
 /// How a removal went.
@@ -118,16 +111,22 @@ impl Target {
         prepared: &Prepared,
     ) -> Result<Self, Error> {
         let mut report = Report::default();
+        room::check(process.pid(), prepared)?;
         let (patches, foreign) = own_bytes(&memory, prepared)?;
+        report.rewritten = rewritten(&memory, prepared, &foreign);
         report.foreign = foreign;
-        let sites = CallSites::find(&process.maps()?, &place.text, &memory)?;
+        let sites =
+            CallSites::find(&process.maps()?, &place.text, prepared.sleepers.clone(), &memory)?;
+        step::at("checked");
         let area = map_area(&process, &memory, &sites, prepared, &mut report)?;
         let mut target = Self::new(process, memory, area, sites, report);
         target.stacks = prepared.stacks;
         let result = target
             .area
             .open_rings()
+            .inspect(|()| step::at("opened"))
             .and_then(|()| target.patch_in_rounds(patches, prepared))
+            .inspect(|()| step::at("patched all"))
             .and_then(|()| target.area.enable(&target.memory, true));
         if let Err(error) = result {
             // The error that made us give up is the one to tell.
@@ -146,9 +145,12 @@ impl Target {
         mut stopped: Stopped,
     ) -> Result<Self, Error> {
         let mut report = Report::default();
+        room::check(process.pid(), prepared)?;
         let (patches, foreign) = own_bytes(&memory, prepared)?;
+        report.rewritten = rewritten(&memory, prepared, &foreign);
         report.foreign = foreign;
-        let sites = CallSites::find(&process.maps()?, &place.text, &memory)?;
+        let sites =
+            CallSites::find(&process.maps()?, &place.text, prepared.sleepers.clone(), &memory)?;
         let Some(mut remote) = Remote::at_start(&mut stopped, &sites, &memory)? else {
             return Err(Error::Gone(memory.pid()));
         };
@@ -193,7 +195,7 @@ impl Target {
                 relocated: &*prepared.relocated,
             };
             let ((busy, written), stop) =
-                while_stopped(self.process.pid(), |stopped| work.patch(stopped))?;
+                while_stopped(&self.memory, |stopped| work.patch(stopped))?;
             if !busy.contains(&HOOK) {
                 self.hook = prepared.hook;
             }
@@ -221,9 +223,8 @@ impl Target {
         self.area.enable(&self.memory, false)?;
         let memory = &self.memory;
         let patches = &self.patches;
-        let (written, stop) = while_stopped(self.process.pid(), |_| {
-            text::write(memory, patches.iter(), Direction::Out)
-        })?;
+        let (written, stop) =
+            while_stopped(memory, |_| text::write(memory, patches.iter(), Direction::Out))?;
         step::at("restored");
         removal.stops.push(stop);
         removal.foreign = written.foreign;
@@ -268,9 +269,8 @@ impl Unmapping<'_> {
         for round in 0..ROUNDS {
             std::thread::sleep(Duration::from_millis(2) * round as u32);
             let unsafe_too = round + 1 >= SAFE_ATTEMPTS;
-            let (is_unmapped, stop) = while_stopped(self.process.pid(), |stopped| {
-                self.once(stopped, &wanted, unsafe_too)
-            })?;
+            let (is_unmapped, stop) =
+                while_stopped(self.memory, |stopped| self.once(stopped, &wanted, unsafe_too))?;
             removal.stops.push(stop);
             if is_unmapped {
                 return Ok(0);
@@ -331,6 +331,13 @@ fn own_bytes(
     Ok((own, foreign))
 }
 
+/// Those of the `foreign` functions whose code is not the file's with breakpoints in it.
+fn rewritten(memory: &TargetMemory, prepared: &Prepared, foreign: &BTreeSet<u32>) -> BTreeSet<u32> {
+    let patches_of = |function| prepared.patches.iter().filter(move |p| p.function == function);
+    let is_rewritten = |function: &u32| text::is_rewritten(memory, patches_of(*function).copied());
+    foreign.iter().copied().filter(is_rewritten).collect()
+}
+
 /// The hook first: what the other patches lead to may fault.
 fn write_in<'a>(
     memory: &TargetMemory,
@@ -351,12 +358,11 @@ fn map_area(
     report: &mut Report,
 ) -> Result<Area, Error> {
     for attempt in 1..=SAFE_ATTEMPTS {
-        let (area, stop) = while_stopped(process.pid(), |stopped| {
+        let (area, stop) = while_stopped(memory, |stopped| {
             let unsafe_too = attempt == SAFE_ATTEMPTS;
             let Some(mut remote) = Remote::borrow(stopped, sites, memory, unsafe_too)? else {
                 return Ok(None);
             };
-            let is_safe = remote.is_safe();
             let area = Area::map(&mut remote, memory, prepared.layout, &prepared.code)?;
             step::at("mapped");
             if prepared.hook.is_some() && !area.handles(&mut remote, memory, &prepared.handlers)? {
@@ -364,6 +370,7 @@ fn map_area(
                 remote.finish()?;
                 return Err(Error::ForeignHandler { pid: process.pid() });
             }
+            let is_safe = remote.is_safe();
             remote.finish()?;
             Ok(Some((area, is_safe)))
         })?;
@@ -427,32 +434,4 @@ impl Work<'_> {
         step::at("patched");
         Ok((busy, written))
     }
-}
-
-/// Does `work` while every thread of `pid` stands; gives its result and how long that took.
-pub(super) fn while_stopped<T: Send>(
-    pid: u32,
-    mut work: impl FnMut(&mut Stopped) -> Result<T, Error> + Send,
-) -> Result<(T, Duration), Error> {
-    let mut last = Error::Gone(pid);
-    for limit in STOP_LIMITS {
-        let work = &mut work;
-        // Threads that did not stop in time are let go by the end of the tracing thread.
-        let attempt = on_own_thread(move || {
-            let mut stopped = match Stopped::stop(pid, limit) {
-                Ok(stopped) => stopped,
-                Err(error @ Error::Unstoppable { .. }) => return Ok(Err(error)),
-                Err(error) => return Err(error),
-            };
-            step::at("stopped");
-            let result = work(&mut stopped)?;
-            Ok(Ok((result, stopped.resume())))
-        })?;
-        match attempt {
-            Ok(done) => return Ok(done),
-            Err(error) => last = error,
-        }
-        std::thread::sleep(STOP_PAUSE);
-    }
-    Err(last)
 }

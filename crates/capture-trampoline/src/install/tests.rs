@@ -88,6 +88,7 @@ impl Subject {
             hook: None,
             handlers: Vec::new(),
             stacks: StackFacts::of(&self.executable),
+            sleepers: sleepers(&self.executable, place.bias),
             relocated: Box::new(relocated),
         }
     }

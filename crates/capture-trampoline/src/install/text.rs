@@ -1,4 +1,8 @@
-//! Writing jumps into the text and taking them out again, a page at a time.
+//! Writing jumps into the text and taking them out again.
+//!
+//! Only bytes of a patch are ever written. What lies between two of them may change at any moment,
+//! also while the process stands: the kernel takes a uprobe of another tool out when that
+//! tool says so, and a breakpoint written back after that would kill the process.
 
 use super::gap::PAGE;
 use crate::Error;
@@ -71,12 +75,27 @@ pub(crate) fn foreign<'a>(
     for page in pages(patches) {
         let live = read_page(memory, &page)?;
         for patch in page {
-            if bytes_of(&live.bytes, live.start, patch) != Some(direction.from(patch)) {
+            if bytes_of(&live, patch) != Some(direction.from(patch)) {
                 foreign.insert(patch.function);
             }
         }
     }
     Ok(foreign)
+}
+
+/// Whether the code at one of `function`'s patches was changed by other means than breakpoints: a
+/// uprobe there would put the file's instruction in its place.
+pub(crate) fn is_rewritten(
+    memory: &TargetMemory,
+    mut patches: impl Iterator<Item = TextPatch>,
+) -> bool {
+    const BREAKPOINT: u8 = 0xcc;
+    patches.any(|patch| {
+        let mut live = [0; PATCH_LEN];
+        let read = memory.read_memory(patch.start, &mut live);
+        let pairs = || live.iter().zip(&patch.original);
+        read.is_err() || pairs().any(|(live, file)| live != file && *live != BREAKPOINT)
+    })
 }
 
 /// What [`write`] did.
@@ -90,8 +109,8 @@ pub(crate) struct Written {
     pub pages: usize,
 }
 
-/// Writes every patch, one write for each page, and reads it back. Patches whose place holds
-/// neither of its contents are left alone.
+/// Writes every patch by itself, page after page, and reads each page back. Patches whose place
+/// holds neither of its contents are left alone.
 pub(crate) fn write<'a>(
     memory: &TargetMemory,
     patches: impl Iterator<Item = &'a TextPatch>,
@@ -100,30 +119,26 @@ pub(crate) fn write<'a>(
     let mut written = Written::default();
     for page in pages(patches) {
         let live = read_page(memory, &page)?;
-        let mut bytes = live.bytes.clone();
+        let mut fresh = Vec::new();
         for patch in page {
-            let there = bytes_of(&live.bytes, live.start, patch);
-            if there == Some(direction.from(patch)) || there == Some(direction.to(patch)) {
-                written.right += 1;
-                put(&mut bytes, live.start, patch, direction.to(patch));
-            } else {
+            let there = bytes_of(&live, patch);
+            if there == Some(direction.from(patch)) {
+                memory.write(patch.start, &direction.to(patch))?;
+                fresh.push(patch);
+            } else if there != Some(direction.to(patch)) {
                 written.foreign += 1;
+                continue;
             }
+            written.right += 1;
         }
-        if bytes == live.bytes {
+        if fresh.is_empty() {
             continue;
         }
-        memory.write(live.start, &bytes)?;
         written.pages += 1;
         step::at("page written");
-        let mut check = vec![0; bytes.len()];
-        let read = memory.read_memory(live.start, &mut check);
-        if read.is_err() || check != bytes {
-            return Err(if memory.is_current() {
-                Error::ForeignCode { pid: memory.pid(), address: live.start.0 }
-            } else {
-                Error::Gone(memory.pid())
-            });
+        let live = read_page(memory, &fresh)?;
+        if let Some(patch) = fresh.iter().find(|p| bytes_of(&live, p) != Some(direction.to(p))) {
+            return Err(Error::ForeignCode { pid: memory.pid(), address: patch.start.0 });
         }
     }
     Ok(written)
@@ -132,6 +147,11 @@ pub(crate) fn write<'a>(
 struct Live {
     start: Avma,
     bytes: Vec<u8>,
+}
+
+/// Pages that writing all of `patches` touches.
+pub(crate) fn page_count<'a>(patches: impl Iterator<Item = &'a TextPatch>) -> u64 {
+    patches.map(|patch| patch.start.0 / PAGE).collect::<BTreeSet<_>>().len() as u64
 }
 
 /// Groups patches that lie on one page; they are sorted, and none crosses a page boundary.
@@ -158,19 +178,12 @@ fn read_page(memory: &TargetMemory, page: &[&TextPatch]) -> Result<Live, Error> 
     let mut bytes = vec![0; usize::try_from(len).unwrap_or_default()];
     match memory.read_memory(start, &mut bytes) {
         Ok(()) => Ok(Live { start, bytes }),
-        Err(_) if !memory.is_current() => Err(Error::Gone(memory.pid())),
+        Err(_) if !memory.is_current() => Err(memory.gone()),
         Err(_) => Err(Error::ForeignCode { pid: memory.pid(), address: start.0 }),
     }
 }
 
-fn bytes_of(bytes: &[u8], start: Avma, patch: &TextPatch) -> Option<[u8; PATCH_LEN]> {
-    let at = usize::try_from(patch.start.since(start)?).ok()?;
-    bytes.get(at..)?.first_chunk().copied()
-}
-
-fn put(bytes: &mut [u8], start: Avma, patch: &TextPatch, content: [u8; PATCH_LEN]) {
-    let at = patch.start.since(start).and_then(|at| usize::try_from(at).ok());
-    if let Some(place) = at.and_then(|at| bytes.get_mut(at..at + PATCH_LEN)) {
-        place.copy_from_slice(&content);
-    }
+fn bytes_of(live: &Live, patch: &TextPatch) -> Option<[u8; PATCH_LEN]> {
+    let at = usize::try_from(patch.start.since(live.start)?).ok()?;
+    live.bytes.get(at..)?.first_chunk().copied()
 }

@@ -1,6 +1,6 @@
 //! Whether a process can be traced and patched, and if not, who or what forbids it.
 
-use super::sys;
+use super::relatives;
 use crate::Error;
 use std::fs;
 use std::io::Read as _;
@@ -30,10 +30,7 @@ pub(crate) fn check(pid: u32) -> Result<(), Error> {
     }
     check_tracer(pid)?;
     match memory_relative(pid) {
-        Some(other) => Err(unsuitable(
-            pid,
-            &format!("process {other} shares its memory and would run patched code unseen"),
-        )),
+        Some(other) => Err(shared_memory(pid, other)),
         None => Ok(()),
     }
 }
@@ -53,25 +50,19 @@ fn check_tracer(pid: u32) -> Result<(), Error> {
     }
 }
 
-/// Another process with the same memory (a vfork child that has not become a program yet, or
-/// clone with CLONE_VM alone).
+/// Another process with the same memory, that stays.
 fn memory_relative(pid: u32) -> Option<u32> {
     // A vfork child is gone within milliseconds: look again before saying no.
     for _ in 0..10 {
-        let other = any_memory_relative(pid)?;
+        relatives::find(pid)?;
         std::thread::sleep(Duration::from_millis(20));
-        if sys::same_memory(pid, other) == Some(true) {
-            return Some(other);
-        }
     }
-    None
+    relatives::find(pid)
 }
 
-fn any_memory_relative(pid: u32) -> Option<u32> {
-    let processes = fs::read_dir("/proc").ok()?;
-    processes
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .find(|&other| other != pid && sys::same_memory(pid, other) == Some(true))
+/// The error for a process that shares its memory with `other`.
+pub(crate) fn shared_memory(pid: u32, other: u32) -> Error {
+    unsuitable(pid, &format!("process {other} shares its memory and would run patched code unseen"))
 }
 
 /// The error for a thread that the kernel does not let us trace.
@@ -114,10 +105,34 @@ pub(super) fn is_zombie(pid: u32, tid: u32) -> bool {
     }
 }
 
+/// Whether a thread never runs code of the program: one of io_uring's or vhost's. The kernel lets
+/// nobody trace these (PF_IO_WORKER, PF_USER_WORKER, PF_KTHREAD; include/linux/sched.h).
+pub(super) fn is_worker(pid: u32, tid: u32) -> bool {
+    const WORKERS: u64 = 0x10 | 0x4000 | 0x20_0000;
+    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
+    // The name may hold spaces and parentheses; state is the third field, flags the ninth.
+    let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+    let flags = fields.split(' ').nth(6).and_then(|flags| flags.parse::<u64>().ok());
+    flags.is_some_and(|flags| flags & WORKERS != 0)
+}
+
 /// Whether a seccomp filter watches a thread.
 pub(super) fn has_seccomp(pid: u32, tid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status"));
     status.is_ok_and(|status| field(&status, "Seccomp").is_some_and(|mode| mode != "0"))
+}
+
+/// The error for a seccomp filter that cannot be suspended.
+pub(super) fn seccomp_stays(pid: u32, error: &std::io::Error) -> Error {
+    let why = match error.raw_os_error() {
+        Some(libc::EINVAL) => "this kernel cannot suspend that (CONFIG_CHECKPOINT_RESTORE)",
+        _ if process::Restrictions::now().seccomp.is_some_and(|mode| mode != 0) => {
+            "a filter of our own keeps us from suspending that: run outside a container"
+        }
+        _ => "suspending that needs CAP_SYS_ADMIN: run as root, outside a container",
+    };
+    let hint = format!("it runs under seccomp, which would see our system calls; {why}");
+    Error::Permission { pid, hint }
 }
 
 /// Who traces a thread: id and name.

@@ -8,8 +8,9 @@
 //! call (or has made it) and returns from its own one with a strange result and other argument
 //! registers. So a thread is taken that does not mind: one that waits in `runtime.futex` or
 //! `runtime.usleep`, whose callers look at no result, and whose convention (ABI0) keeps no register
-//! but SP over a call (Go 1.19 to 1.27, `runtime/sys_linux_amd64.s`). sysmon nearly
-//! always stands there. The first choice fails only when every such thread is awake.
+//! but SP over a call (Go 1.19 to 1.27, `runtime/sys_linux_amd64.s`). C code that is linked into
+//! the executable sleeps in the same calls and may look at what they give: it is not taken. sysmon
+//! nearly always stands there. The first choice fails only when every such thread is awake.
 
 use super::start_frame::{StartFrame, find_bytes};
 use super::stopped::Stopped;
@@ -63,16 +64,16 @@ pub(crate) struct Borrowed<'a> {
 }
 
 impl<'a> Borrowed<'a> {
-    /// A thread that sleeps in Go's own wrapper; `text` is the executable's code.
+    /// A thread that sleeps in one of Go's own wrappers, `sleepers`.
     pub(crate) fn sleeping(
         stopped: &'a mut Stopped,
-        text: &Range<Avma>,
+        sleepers: &[Range<Avma>],
         memory: &dyn ReadMemory,
     ) -> Result<Option<Self>, Error> {
         let mut found = None;
         for thread in stopped.threads().filter(|t| t.is_stopped()) {
             let Some(own) = thread.registers()? else { continue };
-            if sleeps(&own, text, memory) {
+            if sleeps(&own, sleepers, memory) {
                 found = Some((thread.tid, own));
                 break;
             }
@@ -119,7 +120,8 @@ impl<'a> Borrowed<'a> {
         gadget: u64,
         is_safe: bool,
     ) -> Result<Option<Self>, Error> {
-        stopped.suspend_seccomp(tid)?;
+        // Our death ends the suspension, and the filter would see the call that is under way.
+        let is_safe = !stopped.suspend_seccomp(tid)? && is_safe;
         let thread = stopped.threads_mut().find(|thread| thread.tid == tid);
         Ok(thread.map(|thread| Self { thread, own, gadget, stack: None, is_safe, moved: false }))
     }
@@ -186,6 +188,8 @@ impl<'a> Borrowed<'a> {
         if let Some(own) = self.thread.registers()? {
             self.own = own;
         }
+        // It stands in a handler now, which does not take strange results.
+        self.is_safe = false;
         Ok(())
     }
 
@@ -281,11 +285,11 @@ impl Drop for Borrowed<'_> {
     }
 }
 
-fn sleeps(registers: &Registers, text: &Range<Avma>, memory: &dyn ReadMemory) -> bool {
+fn sleeps(registers: &Registers, sleepers: &[Range<Avma>], memory: &dyn ReadMemory) -> bool {
     let instruction = Avma(registers.rip.wrapping_sub(SYSCALL.len() as u64));
     SLEEPS.contains(&registers.orig_rax)
         && RESTARTS.contains(&(registers.rax as i64))
-        && text.contains(&instruction)
+        && sleepers.iter().any(|function| function.contains(&instruction))
         && holds_syscall(memory, instruction)
 }
 

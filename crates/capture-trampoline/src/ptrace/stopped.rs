@@ -107,17 +107,14 @@ impl Stopped {
         self.threads.iter_mut().filter(|t| matches!(t.state, State::Stopped | State::Execed))
     }
 
-    /// Lifts seccomp for one thread as long as it is traced.
-    pub(super) fn suspend_seccomp(&self, tid: u32) -> Result<(), Error> {
+    /// Lifts seccomp for one thread as long as it is traced; says whether there was something to
+    /// lift.
+    pub(super) fn suspend_seccomp(&self, tid: u32) -> Result<bool, Error> {
         if !access::has_seccomp(self.pid, tid) {
-            return Ok(());
+            return Ok(false);
         }
-        sys::suspend_seccomp(tid).map_err(|_| Error::Permission {
-            pid: self.pid,
-            hint: "it runs under seccomp, which would see our system calls: run as root, \
-                   outside a container"
-                .to_owned(),
-        })
+        sys::suspend_seccomp(tid).map_err(|error| access::seccomp_stays(self.pid, &error))?;
+        Ok(true)
     }
 
     /// Lets every thread go on, untraced; gives how long the process stood.

@@ -159,10 +159,10 @@ fn decode(status: i32) -> Waited {
     }
 }
 
-/// Whether two processes share their memory; `None` where the kernel does not tell.
-pub(crate) fn same_memory(pid: u32, other: u32) -> Option<bool> {
+/// Whether two processes share their memory. ENOSYS on kernels without CONFIG_KCMP.
+pub(crate) fn same_memory(pid: u32, other: u32) -> io::Result<bool> {
     const KCMP_VM: libc::c_int = 1;
     // SAFETY: kcmp takes integers only.
     let code = unsafe { libc::syscall(libc::SYS_kcmp, pid, other, KCMP_VM, 0, 0) };
-    (code >= 0).then_some(code == 0)
+    if code < 0 { Err(io::Error::last_os_error()) } else { Ok(code == 0) }
 }

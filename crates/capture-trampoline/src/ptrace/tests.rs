@@ -7,17 +7,20 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// A process whose main thread waits in vfork: its child opens a FIFO that nobody writes.
-struct Blocked {
+pub(super) struct Blocked {
     parent: Child,
     fifo: PathBuf,
 }
 
 impl Blocked {
-    fn start() -> Self {
-        let fifo = std::env::temp_dir().join(format!("vfork-{}", std::process::id()));
+    pub(super) fn start() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let next = NEXT.fetch_add(1, Ordering::Relaxed);
+        let fifo = std::env::temp_dir().join(format!("vfork-{}-{next}", std::process::id()));
         let _ = std::fs::remove_file(&fifo);
         assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
         let script = format!(
@@ -45,8 +48,12 @@ impl Blocked {
         ["56", "58", "435"].contains(&call.split(' ').next().unwrap_or_default())
     }
 
+    pub(super) fn pid(&self) -> u32 {
+        self.parent.id()
+    }
+
     /// Lets the child become `cat`, which reads nothing and ends.
-    fn finish(mut self) {
+    pub(super) fn finish(mut self) {
         drop(OpenOptions::new().write(true).open(&self.fifo).unwrap());
         assert!(self.parent.wait().unwrap().success());
     }
@@ -90,6 +97,16 @@ fn root_a_thread_in_vfork_is_given_up_in_time() {
 fn root_a_stop_ends_with_its_owner() {
     let mut child = Command::new("sleep").arg("60").spawn().unwrap();
     let pid = child.id();
+    // Its execve may not be over when the child is known.
+    let start = Instant::now();
+    let sleeps = || {
+        let call = std::fs::read_to_string(format!("/proc/{pid}/syscall"));
+        call.is_ok_and(|call| call.starts_with(&format!("{} ", libc::SYS_clock_nanosleep)))
+    };
+    while !sleeps() {
+        assert!(start.elapsed() < Duration::from_secs(10), "it does not sleep");
+        std::thread::sleep(Duration::from_millis(1));
+    }
     on_own_thread(|| {
         let stopped = Stopped::stop(pid, Duration::from_secs(5))?;
         assert_ne!(tracer_of(pid), "0");

@@ -28,12 +28,13 @@ pub(super) enum State {
 }
 
 impl Thread {
-    /// Starts to trace `tid`; `Ok(None)` when it is gone or a zombie.
+    /// Starts to trace `tid`; `Ok(None)` when it is gone, a zombie, or runs no code of the program.
     pub(super) fn seize(pid: u32, tid: u32) -> Result<Option<Self>, Error> {
         match sys::seize(tid) {
             Ok(()) => Ok(Some(Self { pid, tid, state: State::Running })),
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(None),
             Err(_) if super::access::is_zombie(pid, tid) => Ok(None),
+            Err(_) if super::access::is_worker(pid, tid) => Ok(None),
             Err(error) => Err(super::access::why_refused(pid, tid, error)),
         }
     }

@@ -43,7 +43,7 @@ impl Subject {
     }
 
     pub fn options(&self) -> Options {
-        Options { executable: Some(Arc::clone(&self.executable)) }
+        Options { executable: Some(Arc::clone(&self.executable)), ..Options::default() }
     }
 
     pub fn attach(&self, pid: u32) -> Result<TrampolineCapture, capture::Error> {

@@ -16,6 +16,7 @@ pub fn run(args: &DetachArgs) -> anyhow::Result<Outcome> {
     };
     let mut out = std::io::stdout().lock();
     let (mut cleaned, mut failed) = (0, 0);
+    let is_one = pids.len() == 1;
     for pid in pids {
         let removal = remove_leftovers(pid).with_context(|| format!("process {pid}"));
         match removal {
@@ -27,6 +28,8 @@ pub fn run(args: &DetachArgs) -> anyhow::Result<Outcome> {
             Ok(None) => {}
             // Of all processes most are none that we could have been in, and some end meanwhile.
             Err(_) if args.all => {}
+            // One line says it all.
+            Err(error) if is_one => return Err(error),
             Err(error) => {
                 failed += 1;
                 sink::say(format!("{error:#}"));

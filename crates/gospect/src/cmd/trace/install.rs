@@ -46,9 +46,10 @@ fn measured_costs() -> Arc<OnceLock<SiteCosts>> {
 /// The choices in `GOSPECT_FORCE`, which tests use to take the ways of older kernels.
 pub fn forced_options() -> anyhow::Result<Options> {
     let mut options = Options::default();
-    let Some(list) = std::env::var_os("GOSPECT_FORCE") else { return Ok(options) };
-    for word in list.to_string_lossy().split(',').filter(|word| !word.is_empty()) {
-        match word {
+    for word in forced_words() {
+        match word.as_str() {
+            // Of the other backend.
+            "no-rdpid" => {}
             "no-bpf" => options.no_bpf = true,
             "perf-link" => options.perf_link = true,
             "bounded-loop" => options.bounded_loop = true,
@@ -57,6 +58,12 @@ pub fn forced_options() -> anyhow::Result<Options> {
         }
     }
     Ok(options)
+}
+
+fn forced_words() -> Vec<String> {
+    let list = std::env::var_os("GOSPECT_FORCE").unwrap_or_default();
+    let list = list.to_string_lossy();
+    list.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
 
 /// How the plan is made: what of it does not depend on the image.
@@ -204,8 +211,10 @@ impl Installing<'_> {
         child: Option<&mut Held>,
     ) -> anyhow::Result<Made> {
         let mut refused = capture_trampoline::refusals(&target.executable, request.plan)?;
-        let options =
-            capture_trampoline::Options { executable: Some(Arc::clone(&target.executable)) };
+        let options = capture_trampoline::Options {
+            executable: Some(Arc::clone(&target.executable)),
+            no_rdpid: forced_words().iter().any(|word| word == "no-rdpid"),
+        };
         let costs = Costs { assumed: TRAMPOLINE_COSTS, measured: Arc::default() };
         // Of a program that is started the probes have to be there before its first
         // instruction, so before the trampolines, which let it begin; in a running one they
@@ -219,6 +228,9 @@ impl Installing<'_> {
             None => {
                 let first = TrampolineCapture::install(request, options)?;
                 refused.extend(first.refused().clone());
+                // The kernel would put the file's instruction where the program has another.
+                let rewritten = first.reports().flat_map(|(_, report)| &report.rewritten);
+                rewritten.for_each(|function| _ = refused.remove(function));
                 let second = self.rest(request, &refused);
                 (first, second)
             }
