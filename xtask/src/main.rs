@@ -4,6 +4,7 @@ mod bench;
 mod ci;
 mod matrix;
 mod offsets;
+mod soak;
 mod tidy;
 
 use std::path::PathBuf;
@@ -27,6 +28,8 @@ enum Task {
     Tidy,
     /// Run the core suite for every Go version and build mode; results in docs/matrix.json.
     Matrix(matrix::Args),
+    /// The tests that attack the safety protocol, a thousand rounds each; needs root and an hour.
+    Soak(soak::Args),
     /// Derive the table of runtime struct layouts from the toolchains.
     Offsets(offsets::Args),
 }
@@ -37,6 +40,7 @@ fn main() -> anyhow::Result<()> {
         Task::Ci => ci::run(),
         Task::Tidy => tidy::run(),
         Task::Matrix(args) => matrix::run(&args),
+        Task::Soak(args) => soak::run(&args),
         Task::Offsets(args) => offsets::run(&args),
     }
 }
