@@ -64,7 +64,7 @@ pub(super) struct Chooser<'a, 'b> {
     /// Branch targets that nothing leads to any more: all branches take a detour.
     bypassed: Vec<Svma>,
     /// Indexes of instructions that have a patch of their own.
-    taken: Vec<usize>,
+    taken: Vec<Range<usize>>,
 }
 
 /// Whether a patch at `start` would lie across two pages.
@@ -78,9 +78,9 @@ impl<'a, 'b> Chooser<'a, 'b> {
         Self { body, moves_faulting, info, regions, bypassed, taken: Vec::new() }
     }
 
-    /// Keeps regions away from an instruction.
-    pub(super) fn leave(&mut self, index: usize) {
-        self.taken.push(index);
+    /// Keeps regions away from some instructions.
+    pub(super) fn leave(&mut self, range: Range<usize>) {
+        self.taken.push(range);
     }
 
     /// Places for the beginning of a call.
@@ -308,7 +308,7 @@ impl<'a, 'b> Chooser<'a, 'b> {
     fn rate(&mut self, range: &Range<usize>, event: &Event) -> Rating {
         let (start, end) = (self.body.address(range.start), self.body.address(range.end));
         self.fits(start, end)?;
-        if self.taken.iter().any(|index| range.contains(index)) {
+        if self.taken.iter().any(|taken| overlap(taken, range)) {
             return Err(Obstacle::Fixed);
         }
         // Whatever leads between the start and the event would pass unseen.

@@ -81,8 +81,8 @@ pub(super) fn select(
     let numbered = || sites.iter().zip(base..);
     let mut swaps = Vec::new();
     for (site, number) in numbered().filter(|(site, _)| site.kind == SiteKind::At) {
-        let swap = swap(plan, site, number, &body, source)?;
-        chooser.leave(swap.at);
+        let swap = swap(plan, site, number, &body, source, options.translates_faults)?;
+        chooser.leave(swap.start..swap.at + 1);
         swaps.push(swap);
     }
     for (_, number) in numbered().filter(|(site, _)| is_entry(site)) {

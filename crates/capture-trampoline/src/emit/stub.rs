@@ -180,7 +180,7 @@ impl<'a> Stubs<'a> {
 
     /// The same bytes where they mean the same here, else another encoding.
     /// A branch leads to `to`, if that is given.
-    fn instruction(
+    pub(super) fn instruction(
         &mut self,
         body: &Body<'_>,
         instruction: &Instruction,

@@ -25,9 +25,10 @@
 //! X14 = RAX   X13 = RDX   X12 = R12   X11 = R13   X10 = record, if R12 is in use   X9 = time
 //! ```
 
-use super::body::Body;
+use super::body::{Body, can_fault, can_move};
 use super::program::{Base, evaluate};
 use super::recorder::{Key, Recorder, Stack};
+use super::region::crosses_page;
 use super::stub::{Call, Stubs};
 use super::{CodeSource, Obstacle, PATCH_LEN, Refused};
 use crate::layout::{DROPS, record};
@@ -35,11 +36,13 @@ use address::Svma;
 use binary::code::{Liveness, LivenessFacts, named_vectors};
 use iced_x86::code_asm::registers::*;
 use iced_x86::code_asm::{CodeAssembler, qword_ptr, word_ptr};
-use iced_x86::{IcedError, Mnemonic, OpKind};
+use iced_x86::{FlowControl, IcedError, InstructionInfoFactory, Mnemonic, OpKind};
 use probe::{Plan, Site};
 
 /// X9 to X14.
 const VECTORS: u32 = 0b111_1110_0000_0000;
+/// How many instructions before the swap a patch may begin.
+const MAX_BEFORE: usize = 4;
 const R12: u8 = 12;
 const R13: u8 = 13;
 
@@ -57,6 +60,8 @@ pub(super) struct Swap {
     pub(super) site: u32,
     /// Index of the instruction.
     pub(super) at: usize,
+    /// Index of the first instruction under the patch: `at`, unless the patch would cross a page.
+    pub(super) start: usize,
     /// SP at the function's first instruction minus SP there, bytes.
     pub(super) sp_delta: i32,
     pub(super) key: Key,
@@ -69,6 +74,7 @@ pub(super) fn swap(
     number: u32,
     body: &Body<'_>,
     source: &dyn CodeSource,
+    moves_faulting: bool,
 ) -> Result<Swap, Refused> {
     let missing = Refused::NoSuchSite(site.address);
     let at = body.index_of(site.address).ok_or_else(|| missing.clone())?;
@@ -79,10 +85,7 @@ pub(super) fn swap(
     if !is_swap || site.guard.is_none() || instruction.len() < PATCH_LEN {
         return Err(missing);
     }
-    let why = Obstacle::Page;
-    if super::region::crosses_page(site.address) {
-        return Err(Refused::NoRoom { at: site.address, why });
-    }
+    let start = start(body, at, moves_faulting)?;
     let function = plan.functions.get(site.function as usize);
     if !function.is_some_and(|function| function.name.starts_with("runtime.")) {
         return Err(Refused::NotRuntime(site.address));
@@ -107,7 +110,35 @@ pub(super) fn swap(
     };
     let key =
         Key { has_caller: false, saves_rdx: true, has_delta: true, values, swap: Some(in_use) };
-    Ok(Swap { site: number, at, sp_delta: site.sp_delta, key })
+    Ok(Swap { site: number, at, start, sp_delta: site.sp_delta, key })
+}
+
+/// Where the patch begins: at the instruction, or so few instructions before that it does not
+/// cross a page.
+fn start(body: &Body<'_>, at: usize, moves_faulting: bool) -> Result<usize, Refused> {
+    let address = body.address(at);
+    let refuse = |why| Err(Refused::NoRoom { at: address, why });
+    if !crosses_page(address) {
+        return Ok(at);
+    }
+    let mut info = InstructionInfoFactory::new();
+    for start in (at.saturating_sub(MAX_BEFORE)..at).rev() {
+        let Some(moved) = body.instructions.get(start) else { break };
+        if moved.flow_control() != FlowControl::Next || !can_move(moved) {
+            return refuse(Obstacle::Fixed);
+        }
+        if !moves_faulting && can_fault(moved, &mut info) {
+            return refuse(Obstacle::Fault);
+        }
+        let from = body.address(start);
+        if body.has_target(from.add(1)..address.add(1), &[]) {
+            return refuse(Obstacle::Branch);
+        }
+        if !crosses_page(from) {
+            return Ok(start);
+        }
+    }
+    refuse(Obstacle::Page)
 }
 
 fn in_use(body: &Body<'_>, source: &dyn CodeSource, at: Svma) -> Result<InUse, Refused> {
@@ -195,6 +226,18 @@ impl Stubs<'_> {
         let distance = u16::try_from(distance).map_err(|_| Refused::Reach(at))?;
 
         let stub = self.here();
+        for index in swap.start..swap.at {
+            let (original, here) = (body.address(index), self.here());
+            if index != swap.start {
+                self.moved.push((original, here));
+            }
+            self.piece(original, true);
+            let moved = body.instructions.get(index).ok_or(Refused::Reach(original))?;
+            self.instruction(body, moved, None)?;
+        }
+        if swap.start != swap.at {
+            self.moved.push((at, self.here()));
+        }
         self.piece(at, false);
         self.code.extend_from_slice(&before);
         self.call(&Call { delta: Some(distance), ..*call }, at)?;
@@ -207,7 +250,7 @@ impl Stubs<'_> {
             self.code.extend_from_slice(ends);
             self.jump(self.options.bias.to_avma(after), at)?;
         }
-        self.patch(function, body, at..after, stub)
+        self.patch(function, body, body.address(swap.start)..after, stub)
     }
 }
 

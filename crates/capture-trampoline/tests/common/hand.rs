@@ -16,7 +16,7 @@ pub const TEXT: Svma = Svma(0x40_1000);
 /// Bytes between functions.
 pub const SLOT: u64 = 0x200;
 /// Bytes of the text: the functions, `morestack` and a page of data.
-pub const TEXT_LEN: u64 = 0x3000;
+pub const TEXT_LEN: u64 = 0x4000;
 /// A word that functions read.
 pub const DATA: Svma = Svma(TEXT.0 + 0x2000);
 /// Stands in for `runtime.morestack`: lowers the guard and returns.
@@ -43,16 +43,23 @@ pub const FUNCTIONS: &[(&str, bool, Write)] = &[
 ];
 
 /// Compare-and-swaps of the word at RDI + [`SWAPPED`], from EBX to another value.
-pub const SWAPS: &[(&str, Write)] =
-    &[("casgstatus", swap), ("coroswitch_m", swap_in_use), ("exitsyscall", swap_operand)];
+pub const SWAPS: &[(&str, Write)] = &[
+    ("casgstatus", swap),
+    ("coroswitch_m", swap_in_use),
+    ("exitsyscall", swap_operand),
+    ("execute", swap_at_page_end),
+];
 
 /// Where the swapped word lies in a g.
 pub const SWAPPED: i32 = 0x90;
 
 /// Number of the function of a swap: their slots lie behind the data.
 pub const fn swap_index(index: usize) -> usize {
-    17 + index
+    if index == 3 { PAGE_END } else { 17 + index }
 }
+
+/// Number of the last function before a page ends.
+const PAGE_END: usize = 23;
 
 fn swap(asm: &mut CodeAssembler, _: u64) -> Result<(), IcedError> {
     asm.mov(eax, ebx)?;
@@ -87,6 +94,21 @@ fn swap_operand(asm: &mut CodeAssembler, _: u64) -> Result<(), IcedError> {
     asm.lock().cmpxchg(dword_ptr(rdi + SWAPPED), r12d)?;
     asm.pushfq()?;
     asm.pop(rsi)?;
+    asm.ret()
+}
+
+/// A jump over the swap itself would cross a page.
+fn swap_at_page_end(asm: &mut CodeAssembler, base: u64) -> Result<(), IcedError> {
+    asm.mov(r13, rsi)?;
+    for _ in base + 3..TEXT.0 + 0x3000 - 7 {
+        asm.nop()?;
+    }
+    asm.lea(r12, ptr(rdx + 1))?;
+    asm.mov(eax, ebx)?;
+    asm.lock().cmpxchg(dword_ptr(rdi + SWAPPED), ecx)?;
+    asm.pushfq()?;
+    asm.pop(rsi)?;
+    asm.lea(r8, ptr(r12 + r13))?;
     asm.ret()
 }
 
@@ -286,7 +308,8 @@ impl Hand {
             let code = asm.assemble(entry.0).expect("encodes");
             let at = (entry.0 - TEXT.0) as usize;
             text[at..at + code.len()].copy_from_slice(&code);
-            let bytes = text[at..at + SLOT as usize].to_vec();
+            let len = if index == PAGE_END { 2 * SLOT } else { SLOT };
+            let bytes = text[at..at + len as usize].to_vec();
             let facts = CodeFacts {
                 entry,
                 name: &full_name,
