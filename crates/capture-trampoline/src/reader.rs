@@ -27,8 +27,8 @@ const MARGIN_NS: u64 = 2_000;
 /// nanoseconds in between; when it does not get one for so long, the others go ahead.
 const HOLD: Duration = Duration::from_secs(2);
 
-/// Bytes of records that wait for others at the most; a ring that is not read fills up
-/// and drops, counted.
+/// Bytes of records that wait for others, at the most and besides what has to be read before any
+/// of them can leave; a ring that is not read fills up and drops, counted.
 const MAX_PENDING: usize = 64 << 20;
 
 /// Records that are handed over between two looks at the rings: whoever takes them may be slow,
@@ -93,6 +93,7 @@ pub(crate) struct Reader {
     produced: u64,
     hold: Duration,
     step: usize,
+    most: usize,
 }
 
 /// What one round did.
@@ -129,6 +130,7 @@ impl Reader {
             produced: 0,
             hold: HOLD,
             step: STEP,
+            most: MAX_PENDING,
         }
     }
 
@@ -144,7 +146,7 @@ impl Reader {
         let now = self.snapshot(view);
         let epoch = self.epoch.take().unwrap_or(now);
         self.ahead = clock.ticks(AHEAD_NS);
-        let fill = self.read_rings(view, is_over);
+        let fill = self.read_rings(view, is_over, &epoch.heads);
         let margin = clock.ticks(MARGIN_NS);
         if is_over {
             self.watermark = u64::MAX;
@@ -157,11 +159,16 @@ impl Reader {
         Round { handed: self.hand_over(view, clock, sink), fill }
     }
 
-    /// Reads all rings; gives how full the fullest was, in percent.
-    fn read_rings(&mut self, view: &View, is_over: bool) -> u64 {
+    /// Reads all rings, up to `needed` whatever waits already: without that nothing would ever
+    /// leave. Gives how full the fullest was of which something was read, in percent.
+    fn read_rings(&mut self, view: &View, is_over: bool, needed: &[u64]) -> u64 {
         let rings = self.rings;
-        let each = (0..rings.count)
-            .map(|index| self.read_ring(&Ring::of(view, &rings, index), index as usize, is_over));
+        let each = (0..rings.count).map(|index| {
+            // The last look takes all: a ring holds no more than its size.
+            let needed = needed.get(index as usize).copied().unwrap_or_default();
+            let needed = if is_over { u64::MAX } else { needed };
+            self.read_ring(&Ring::of(view, &rings, index), index as usize, is_over, needed)
+        });
         each.max().unwrap_or_default()
     }
 
@@ -189,7 +196,7 @@ impl Reader {
     }
 
     /// Reads one ring up to its head or the first record that is not there yet; gives how full it was.
-    fn read_ring(&mut self, ring: &Ring<'_>, index: usize, is_over: bool) -> u64 {
+    fn read_ring(&mut self, ring: &Ring<'_>, index: usize, is_over: bool, needed: u64) -> u64 {
         let head = ring.head();
         let Some(mut progress) = self.progress.get(index).copied() else { return 0 };
         let waiting = head.wrapping_sub(progress.consumed);
@@ -203,11 +210,8 @@ impl Reader {
         }
         let drops = ring.drops();
         let mut released = progress.consumed;
-        let mut room = MAX_PENDING.saturating_sub(self.queues.iter().map(Queue::size).sum());
-        if is_over {
-            // The last look: a ring holds no more than its size.
-            room = usize::MAX;
-        }
+        let begin = progress.consumed;
+        let mut room = self.most.saturating_sub(self.queues.iter().map(Queue::size).sum());
         while progress.consumed < head {
             let unit = ring.unit(progress.consumed);
             if unit[0] == 0 {
@@ -218,11 +222,12 @@ impl Reader {
                 progress.stuck = progress.stuck.or_else(|| Some(Instant::now()));
                 break;
             }
-            if room < MAX_RECORD {
+            if room < MAX_RECORD && progress.consumed >= needed {
                 break;
             }
             progress.stuck = None;
-            room -= self.take(ring, index, &mut progress, Header::of(unit), head, drops);
+            let size = self.take(ring, index, &mut progress, Header::of(unit), head, drops);
+            room = room.saturating_sub(size);
             // Room for the target while we go on reading.
             if progress.consumed - released >= ring.bytes() / 8 {
                 released = progress.consumed;
@@ -236,6 +241,9 @@ impl Reader {
             ring.release(progress.consumed);
         }
         self.put_back(index, progress);
+        if progress.consumed == begin {
+            return 0;
+        }
         waiting.saturating_mul(100) / ring.bytes().max(1)
     }
 
@@ -358,7 +366,7 @@ impl Reader {
                 return handed;
             }
             // What comes now is younger than the watermark and goes behind what leaves.
-            self.read_rings(view, false);
+            self.read_rings(view, false, &[]);
         }
     }
 

@@ -233,6 +233,30 @@ fn rings_are_read_while_a_slow_reader_takes_what_there_was() {
 }
 
 #[test]
+fn what_waits_for_an_unwritten_record_never_keeps_it_out() {
+    let mut target = Target::new();
+    target.reader.most = 2 * MAX_RECORD;
+    let (at, drops) = target.reserve(0, 1).unwrap();
+    assert!(target.record(0, 1));
+    // The other ring fills what may wait, and then itself.
+    let mut written = 0;
+    while target.record(1, 2) {
+        written += 1;
+        assert_eq!(target.round(false), [0u64; 0]);
+    }
+    assert!(written > SLOTS);
+    target.fill(at, drops, 0, 0, &[]);
+    target.commit(at);
+    let mut seen = 0;
+    for _ in 0..100 {
+        seen += target.settle().len() as u64;
+    }
+    assert_eq!((seen, target.counters()), (written + 2, (written + 2, 1)));
+    assert!(target.record(1, 9));
+    assert_eq!(target.settle(), [9]);
+}
+
+#[test]
 fn an_unwritten_record_holds_back_what_may_come_after_it() {
     let mut target = Target::new();
     let (at, drops) = target.reserve(0, 1).unwrap();
