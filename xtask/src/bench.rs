@@ -8,6 +8,7 @@ mod attach;
 mod calls;
 mod http;
 mod setup;
+mod states;
 mod statistics;
 
 use std::collections::BTreeMap;
@@ -51,6 +52,8 @@ enum Part {
     Attach,
     /// From exec to main.main.
     Start,
+    /// Every change of state of every goroutine.
+    States,
 }
 
 /// The values of all rounds so far, by key.
@@ -102,6 +105,14 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if wants(Part::Start) {
         for _ in 0..args.attach_rounds {
             attach::start_round(&programs, &mut rounds);
+            keep(&rounds)?;
+        }
+    }
+    if wants(Part::States) {
+        let server = http::Server::start(&programs)?;
+        for number in 0..args.rounds {
+            states::ping_round(&programs, &mut rounds)?;
+            states::http_round(&programs, &server, number, &mut rounds)?;
             keep(&rounds)?;
         }
     }

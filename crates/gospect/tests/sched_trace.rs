@@ -17,9 +17,6 @@ use testkit::{Fixture, Gospect, Mode, Toolchain, newest, toolchains};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// The first minor version whose traces the newest `go tool trace` reads.
-const READABLE: u32 = 23;
-
 /// What happened to a goroutine, and how often.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Counts {
@@ -118,7 +115,8 @@ fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()))
 }
 
-/// Goroutines compared, and wakes of theirs.
+/// Goroutines compared, and wakes of theirs. The newest `go tool trace` reads the traces of all
+/// versions.
 fn compare(go: &Toolchain, backend: &str, args: &[&str]) -> (usize, u64) {
     let program = Fixture::build("states", go, Mode::Exe);
     let trace = file(&format!("trace-{}-{backend}", go.version));
@@ -158,10 +156,9 @@ fn compare(go: &Toolchain, backend: &str, args: &[&str]) -> (usize, u64) {
 
 #[test]
 fn root_counts_and_wakers_are_those_of_the_execution_trace() {
-    let readable = |go: &Toolchain| go.minor >= READABLE;
-    for go in toolchains().into_iter().filter(readable) {
+    for go in toolchains() {
         for backend in ["uprobe", "trampoline"] {
-            let (goroutines, wakes) = compare(&go, backend, &["-n", "100", "-short", "500"]);
+            let (goroutines, wakes) = compare(&go, backend, &["-n", "100", "-short", "300"]);
             assert!(goroutines > 1000 && wakes > 500, "{goroutines} goroutines, {wakes} wakes");
         }
     }

@@ -1,9 +1,12 @@
 //! Goroutine states: chains from generated lives, in order, out of order, with losses.
 
+#[path = "support_states/lives.rs"]
+mod generated;
 mod support_states;
 
+use generated::{Life, Tape, lives};
 use proptest::prelude::*;
-use support_states::{Life, Tape, change, creation, found, lives, reasons, record};
+use support_states::{change, creation, found, reasons, record};
 use timeline::states::{Change, Event, Lifetime, State, StateCounters, States, Who};
 use wire::{Record, RecordKind};
 

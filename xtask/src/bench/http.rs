@@ -41,8 +41,18 @@ impl Server {
         Ok(server)
     }
 
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.running.pid()
+    }
+
     /// Requests in all, and median and 99th percentile of their time, microseconds.
-    fn load(&self, programs: &Programs, n: &str, pause: &str) -> anyhow::Result<(f64, f64, f64)> {
+    pub fn load(
+        &self,
+        programs: &Programs,
+        n: &str,
+        pause: &str,
+    ) -> anyhow::Result<(f64, f64, f64)> {
         let args = ["-addr", &self.address, "-n", n, "-c", "4", "-pause", pause, "-paths", PATHS];
         let mut load = Running::start(&programs.load, &args);
         load.wait(LIMIT);

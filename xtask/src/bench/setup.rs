@@ -24,6 +24,7 @@ pub struct Programs {
     pub server: PathBuf,
     pub load: PathBuf,
     pub big: PathBuf,
+    pub pingpong: PathBuf,
     /// Version of Go that built the fixtures.
     pub go: String,
 }
@@ -42,8 +43,18 @@ impl Programs {
             server: fixture("httpserver"),
             load: fixture("httpload"),
             big: fixture("big"),
+            pingpong: fixture("pingpong"),
             go: toolchain.version.clone(),
         })
+    }
+
+    /// Starts `gospect sched` on a running process and returns when it has attached.
+    pub fn watch(&self, backend: &str, pid: u32) -> Running {
+        let pid = pid.to_string();
+        let args = ["sched", "--backend", backend, "--format", "json", "-p", &pid];
+        let running = Running::start(&self.gospect, &args);
+        running.wait_error_line(LIMIT, |line| line.contains("Ctrl-C ends it"));
+        running
     }
 
     /// Starts gospect on a running process and returns when it has attached, with the

@@ -139,7 +139,8 @@ impl Perfetto {
             self.running.insert((who.pid, tid), (who.goid, ts_ns));
         }
         if let Some(by) = change.by {
-            self.arrow(who, by, ts_ns, out)?;
+            let name = if from.is_alive() { "wakes" } else { "starts" };
+            self.arrow(name, who, by, ts_ns, out)?;
         }
         Ok(())
     }
@@ -211,10 +212,17 @@ impl Perfetto {
         self.put(&slice, out)
     }
 
-    fn arrow(&mut self, who: Who, by: u64, ts_ns: u64, out: &mut dyn Write) -> io::Result<()> {
+    fn arrow(
+        &mut self,
+        name: &'static str,
+        who: Who,
+        by: u64,
+        ts_ns: u64,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
         self.arrows += 1;
         let arrow = |ph, tid, bp| Arrow {
-            name: "wakes",
+            name,
             cat: "wake",
             ph,
             ts: self.micros(ts_ns),

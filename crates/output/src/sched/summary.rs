@@ -84,9 +84,10 @@ impl StatesSummary<'_> {
             all.extend(states);
             all.insert("lost".to_owned(), self.lost().into());
         }
-        let mut line = serde_json::to_vec(&all)?;
-        line.push(b'\n');
-        out.write_all(&line)
+        // As in every other object the type comes first.
+        all.as_object_mut().and_then(|all| all.remove("type"));
+        let rest = serde_json::to_string(&all)?;
+        writeln!(out, "{{\"type\":\"summary\",{}", rest.trim_start_matches('{'))
     }
 
     /// Records lost, whoever counted more.

@@ -1,0 +1,207 @@
+//! Every form of goroutine states over one hand-made capture.
+
+#[path = "../../timeline/tests/support_states/mod.rs"]
+mod support;
+
+use output::{
+    Clock, GoroutineRows, Perfetto, StatesJson, StatesSummary, StatesText, Summary, SymbolTable,
+    nothing_changed, write_goroutine_table, write_reason_table, write_site_table,
+};
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use support::{change, creation, found, plan, record};
+use timeline::states::{Event, Lifetime, Origin, StateCounters, States};
+use timeline::{Location, Symbolizer};
+use wire::{Record, RecordKind};
+
+const CLOCK: Clock = Clock { unix_offset_ns: 1_767_387_961_000_000_000, utc_offset_s: 3600 };
+const END_NS: u64 = 9_000_000;
+
+struct Names;
+
+impl Symbolizer for Names {
+    fn location(&self, _: u32, address: u64) -> Option<Location> {
+        let (func, file, line) = match address {
+            0xff => ("main.serve", "/src/main.go", 12),
+            0x200 => ("main.serve.func1", "/src/main.go", 13),
+            0x2ff => ("runtime.rt0_go", "/go/asm_amd64.s", 1),
+            0x400 => ("main.\u{202e}evil\n", "/src/main.go", 20),
+            _ => return None,
+        };
+        Some(Location { func: func.into(), offset: 1, file: file.into(), line })
+    }
+
+    fn image_location(&self, _: u64) -> Option<Location> {
+        None
+    }
+
+    fn type_name(&self, _: u32, _: u64) -> Option<(String, u8)> {
+        None
+    }
+}
+
+/// A goroutine that was there, one that lives its life, one that only begins, and a loss.
+fn tape() -> Vec<Vec<u8>> {
+    let ms = 1_000_000;
+    let lost = |mut bytes: Vec<u8>| {
+        bytes[52..56].copy_from_slice(&3u32.to_le_bytes());
+        bytes
+    };
+    vec![
+        record(RecordKind::Process, 0, 0, 0, &[], 0),
+        found(0, 0, 0),
+        found(0, 1, 4),
+        found(0, 0, 0),
+        creation(ms, 7, 1, 1),
+        change(ms + 500, 7, 1, 2, 0, 0),
+        change(ms + 90_500, 7, 2, 3, 0, 7),
+        change(ms + 100_500, 7, 3, 2, 0, 7),
+        change(ms + 200_500, 7, 2, 4, 18, 7),
+        change(4 * ms, 7, 4, 1, 18, 1),
+        change(4 * ms + 10_000, 7, 1, 2, 18, 0),
+        change(4 * ms + 20_000, 7, 2, 8, 18, 7),
+        change(4 * ms + 30_000, 7, 8, 2, 18, 7),
+        change(4 * ms + 40_000, 7, 2, 77, 18, 7),
+        change(4 * ms + 50_000, 7, 77, 2, 18, 7),
+        change(5 * ms, 7, 2, 6, 18, 7),
+        creation(6 * ms, 8, 4, 1),
+        lost(change(7 * ms, 1, 4, 1, 19, 0)),
+    ]
+}
+
+struct Told {
+    events: Vec<Event>,
+    living: Vec<Lifetime>,
+    counters: StateCounters,
+    states: States,
+}
+
+fn told() -> Told {
+    let mut states = States::new(plan());
+    let mut events = Vec::new();
+    for bytes in tape() {
+        states.push(&Record::parse(&bytes).unwrap(), &mut events);
+    }
+    let mut living: Vec<Lifetime> = states.living(END_NS).collect();
+    living.sort_by_key(|lifetime| lifetime.who);
+    let counters = states.counters();
+    Told { events, living, counters, states }
+}
+
+fn golden(name: &str, actual: Vec<u8>) {
+    let path = format!("{}/tests/golden/{name}.txt", env!("CARGO_MANIFEST_DIR"));
+    testkit::assert_golden(path, &String::from_utf8(actual).expect("UTF-8"));
+}
+
+#[test]
+fn changes_as_text() {
+    let mut out = Vec::new();
+    for color in [false, true] {
+        let mut text = StatesText::new(CLOCK, color);
+        for event in told().events.iter().take(if color { 4 } else { usize::MAX }) {
+            text.event(event, &mut out).unwrap();
+        }
+    }
+    golden("states-text", out);
+}
+
+#[test]
+fn json_lines() {
+    let mut told = told();
+    told.states.finish(END_NS, &mut told.events);
+    let mut out = Vec::new();
+    let mut json = StatesJson::new(CLOCK, true);
+    let reasons = told.states.reasons();
+    for event in &told.events {
+        json.event(event, reasons, &Names, &mut out).unwrap();
+    }
+    let tally = told.states.tally(END_NS);
+    json.sites(&tally, reasons, &Names, &mut out).unwrap();
+    json.reasons(&tally, reasons, &mut out).unwrap();
+    let capture = Summary { backend: "uprobe".into(), sites: 8, ..Summary::default() };
+    let counters = told.counters;
+    let summary = StatesSummary { capture: &capture, counters, tally: &tally, reasons };
+    summary.write_json(&Names, &mut out).unwrap();
+    golden("states-json", out);
+}
+
+#[test]
+fn tables_and_summary() {
+    let told = told();
+    let (tally, reasons) = (told.states.tally(END_NS), told.states.reasons());
+    let mut rows = GoroutineRows::default();
+    for event in &told.events {
+        if let Event::Lifetime(lifetime) = event {
+            rows.push(lifetime);
+        }
+    }
+    let mut out = Vec::new();
+    for most in [100, 1] {
+        write_site_table(&tally, reasons, most, &Names, &mut out).unwrap();
+        out.push(b'\n');
+    }
+    write_reason_table(&tally, reasons, &mut out).unwrap();
+    out.push(b'\n');
+    write_goroutine_table(&rows, &told.living, reasons, 100, &Names, &mut out).unwrap();
+    let capture = Summary {
+        backend: "trampoline".into(),
+        sites: 8,
+        attach_ms: Some(12.5),
+        notes: vec!["said by\nthe way".into()],
+        ..Summary::default()
+    };
+    let counters = told.counters;
+    let summary = StatesSummary { capture: &capture, counters, tally: &tally, reasons };
+    summary.write_results(&Names, &mut out).unwrap();
+    out.write_all(b"\n").unwrap();
+    summary.write_text(&mut out).unwrap();
+    golden("states-tables", out);
+}
+
+#[test]
+fn a_timeline_for_perfetto() {
+    let mut told = told();
+    told.states.finish(END_NS, &mut told.events);
+    let mut out = Vec::new();
+    let mut perfetto = Perfetto::default();
+    for event in &told.events {
+        perfetto.event(event, &Names, &mut out).unwrap();
+    }
+    perfetto.finish(END_NS, &mut out).unwrap();
+    let parsed: Vec<serde_json::Value> = serde_json::from_slice(&out).expect("one JSON array");
+    // What does not overlap on a track: Perfetto drops slices that cross each other.
+    let mut ends: BTreeMap<(u64, u64), f64> = BTreeMap::new();
+    for slice in parsed.iter().filter(|event| event["ph"] == "X" && event["cat"] != "loss") {
+        let key = (slice["pid"].as_u64().unwrap(), slice["tid"].as_u64().unwrap());
+        let (ts, dur) = (slice["ts"].as_f64().unwrap(), slice["dur"].as_f64().unwrap());
+        let end = ends.insert(key, ts + dur).unwrap_or(f64::MIN);
+        assert!(ts > end - 1e-6, "{slice} begins before {end}");
+    }
+    golden("states-perfetto", out);
+    let mut empty = Vec::new();
+    Perfetto::default().finish(0, &mut empty).unwrap();
+    assert_eq!(serde_json::from_slice::<Vec<serde_json::Value>>(&empty).unwrap().len(), 0);
+}
+
+#[test]
+fn names_of_origins_are_kept_for_a_recording() {
+    let mut names = SymbolTable::default();
+    let origin = Origin { gopc: 0x100, startpc: 0x200, parent: 1 };
+    names.observe_origin(9, &origin, &Names);
+    assert_eq!(names.location(9, 0xff), Names.location(9, 0xff));
+    assert_eq!(names.location(9, 0x200), Names.location(9, 0x200));
+    assert_eq!(names.location(8, 0x200), None);
+}
+
+#[test]
+fn nothing_seen_has_a_reason() {
+    let seen = StateCounters { changes: 1, ..StateCounters::default() };
+    let none = StateCounters::default();
+    let of = |sites, lost, counters: &StateCounters| {
+        nothing_changed(&Summary { sites, lost, ..Summary::default() }, counters)
+    };
+    assert_eq!(of(3, 0, &seen), None);
+    assert_eq!(of(3, 0, &none).unwrap(), "no goroutine changed its state while attached");
+    assert_eq!(of(3, 5, &none).unwrap(), "no change was seen, but 5 records were lost");
+    assert!(of(0, 0, &none).unwrap().starts_with("nothing is watched"));
+}
