@@ -35,8 +35,10 @@ test: setup check
 	GOSPECT_TEST_BACKEND=trampoline $(TEST) -p gospect --locked --no-fail-fast \
 		--test trace_core --test trace_demos --test trace_values -- --test-threads=1
 
-# Needs root. About ten minutes; results in bench/latest.json, docs/evaluation.md explains them.
-bench: setup
+# Needs root. About a quarter of an hour; results in bench/latest.json, docs/evaluation.md explains
+# them and gets its tables from them.
+bench:
+	scripts/setup bench
 	$(CARGO) run -q --locked -p xtask -- bench
 
 install: build

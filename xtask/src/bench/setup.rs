@@ -60,9 +60,21 @@ impl Programs {
     /// Starts gospect on a running process and returns when it has attached, with the
     /// milliseconds that this took by the clock.
     pub fn attach(&self, backend: &str, pid: u32, chosen: &[String]) -> (Running, f64) {
+        self.attach_with(backend, pid, chosen, &[])
+    }
+
+    /// As [`Programs::attach`], with more arguments.
+    pub fn attach_with(
+        &self,
+        backend: &str,
+        pid: u32,
+        chosen: &[String],
+        more: &[String],
+    ) -> (Running, f64) {
         let pid = pid.to_string();
         let mut args = capture(backend, chosen);
         args.extend(["--results", "none", "--args", "none", "-p", &pid].map(str::to_owned));
+        args.extend_from_slice(more);
         let begin = Instant::now();
         let running = Running::start(&self.gospect, &args);
         running.wait_error_line(LIMIT, |line| line.contains("Ctrl-C ends it"));
@@ -125,6 +137,27 @@ pub fn private_dirty_kib(pid: u32) -> anyhow::Result<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix("Private_Dirty:"));
     let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
     number.with_context(|| format!("no Private_Dirty in {path}"))
+}
+
+/// KiB of a line of `/proc/PID/status`, named with its colon.
+pub fn status_kib(pid: u32, line: &str) -> anyhow::Result<f64> {
+    let path = format!("/proc/{pid}/status");
+    let text = fs::read_to_string(&path).with_context(|| format!("failed to read {path}"))?;
+    let number = text.lines().find_map(|it| it.strip_prefix(line)?.split_whitespace().next());
+    let number = number.and_then(|it| it.parse().ok());
+    number.with_context(|| format!("no {line} in {path}"))
+}
+
+/// The process that `parent` started.
+pub fn child(parent: u32) -> anyhow::Result<u32> {
+    let tasks = format!("/proc/{parent}/task");
+    for task in fs::read_dir(&tasks).with_context(|| format!("failed to list {tasks}"))? {
+        let text = fs::read_to_string(task?.path().join("children")).unwrap_or_default();
+        if let Some(pid) = text.split_whitespace().next().and_then(|pid| pid.parse().ok()) {
+            return Ok(pid);
+        }
+    }
+    bail!("process {parent} has no child")
 }
 
 /// Milliseconds of a duration.

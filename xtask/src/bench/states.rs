@@ -5,7 +5,7 @@ use serde_json::Value;
 use testkit::Running;
 
 use super::http::Server;
-use super::setup::{BACKENDS, LIMIT, Programs, cpu_ns, end, objects, summary};
+use super::setup::{BACKENDS, LIMIT, Programs, end, objects, summary};
 use super::{Rounds, statistics};
 
 /// Round trips of a burst: so few that the rings hold their records.
@@ -60,17 +60,15 @@ pub fn http_round(
         let backend = ways[(place + number) % ways.len()];
         let capture = backend.map(|backend| programs.watch(backend, pid));
         let name = backend.unwrap_or("untraced");
-        let before = cpu_ns(pid)?;
-        let (asked, p50, p99) = server.load(programs, LOAD.0, LOAD.1)?;
-        let spent = cpu_ns(pid)? - before;
-        rounds.add(key(name, "server_cpu_us"), spent / asked / 1e3);
-        rounds.add(key(name, "p50_us"), p50);
-        rounds.add(key(name, "p99_us"), p99);
+        let cost = server.load(programs, LOAD.0, LOAD.1)?;
+        rounds.add(key(name, "server_cpu_us"), cost.cpu_us);
+        rounds.add(key(name, "p50_us"), cost.p50_us);
+        rounds.add(key(name, "p99_us"), cost.p99_us);
         if let Some(capture) = capture {
             let summary = end(capture)?;
             rounds.add(key(name, "lost_share"), lost_share(&summary));
             let changes = summary["changes"].as_f64().unwrap_or(0.0);
-            rounds.add(key(name, "changes_per_request"), changes / asked);
+            rounds.add(key(name, "changes_per_request"), changes / cost.asked);
         }
     }
     for backend in BACKENDS {
