@@ -27,13 +27,13 @@ check:
 	$(CARGO) run -q --locked -p xtask -- tidy
 
 # Needs root: uprobes are loaded into the kernel. A test that cannot run fails. Tests send
-# signals, which a caller like nohup may have had ignored. Trampolines one test at a time: uprobes
-# are refused on an executable while any process of it carries trampolines.
+# signals, which a caller like nohup may have had ignored. The suite of `trace` runs on uprobes, then
+# on trampolines.
 TEST = env --default-signal=HUP,INT,TERM,QUIT $(CARGO) test
 test: setup check
 	$(TEST) --workspace --locked --no-fail-fast
 	GOSPECT_TEST_BACKEND=trampoline $(TEST) -p gospect --locked --no-fail-fast \
-		--test trace_core --test trace_demos --test trace_values -- --test-threads=1
+		--test 'trace_*'
 
 # Needs root. About a quarter of an hour; results in bench/latest.json, docs/evaluation.md explains
 # them and gets its tables from them.

@@ -3,9 +3,10 @@
 use crate::Error;
 use crate::clock::{self, Clock};
 use crate::install::{self, Place, Removal, Report, Target};
+use crate::launch::{self, Start};
 use crate::memory::TargetMemory;
-use crate::prepare::{self, Hooks, Made, Ways};
-use crate::ptrace::{self, AboutToExec, on_own_thread};
+use crate::prepare::{self, Hooks, Made, Order};
+use crate::ptrace;
 use crate::reader::Reader;
 use crate::slice;
 use address::Avma;
@@ -13,15 +14,11 @@ use binary::Executable;
 use capture::{Capture, Counters, Request, Scope};
 use process::{FileIdentity, FileSource, Process};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use wire::{Record, RecordFlags, RecordKind};
-
-/// How long a launched process may take to become the program.
-const EXEC_LIMIT: Duration = Duration::from_secs(60);
 
 /// Longest pause between two rounds while nothing comes.
 const MAX_PAUSE: Duration = Duration::from_millis(4);
@@ -43,18 +40,23 @@ pub struct Options {
     pub executable: Option<Arc<Executable>>,
     /// Makes code for a CPU without `rdpid`, also where there is one; for tests.
     pub no_rdpid: bool,
+    /// Functions of the plan (by their index) that somebody else serves: nothing is written into
+    /// them, and [`TrampolineCapture::refused`] names them.
+    pub excluded: BTreeSet<u32>,
 }
 
 /// How it is to be brought into one process.
 enum Way<'a> {
     Attach,
-    Launch(&'a mut (dyn FnMut() -> Result<(), capture::Error> + 'a)),
+    Launch(Start<'a>),
 }
 
 /// A plan in the code of one or more processes.
 pub struct TrampolineCapture {
     installed: Vec<Installed>,
     refused: BTreeMap<u32, String>,
+    /// Those that carry nothing in any process.
+    bare: BTreeSet<u32>,
     removals: Vec<Removal>,
     clock: Clock,
     pause: Duration,
@@ -88,12 +90,17 @@ impl TrampolineCapture {
     /// called once the process is watched. The code is in place before the program's first
     /// instruction. The scope is that one process.
     ///
+    /// When the program is there and can carry no code, `instead` is called with the reason while it
+    /// still stands before its first instruction: what that does is in place when it begins. The
+    /// reason is the result nevertheless. When `release` was not called the process still waits.
+    ///
     /// Errors as for [`TrampolineCapture::install`], and [`capture::Error::Failed`] with that of
     /// `release` as its source.
     pub fn launch<E>(
         request: &Request<'_>,
         options: Options,
         release: impl FnOnce() -> Result<(), E>,
+        mut instead: impl FnMut(&capture::Error),
     ) -> Result<Self, capture::Error>
     where
         E: std::error::Error + Send + Sync + 'static,
@@ -106,7 +113,8 @@ impl TrampolineCapture {
             }),
             None => Ok(()),
         };
-        Self::install_by(request, &options, &mut Way::Launch(&mut release))
+        let start = Start { release: &mut release, instead: &mut instead };
+        Self::install_by(request, &options, &mut Way::Launch(start))
     }
 
     fn install_by(
@@ -124,9 +132,17 @@ impl TrampolineCapture {
         let pids = pids(&request.scope)?;
         let executable = open(request, options)?;
         let rings = prepare::ring_sizes(prepare::possible_cpus(), request.ring_bytes, pids.len());
+        let order = Order {
+            executable: &executable,
+            plan: request.plan,
+            excluded: &options.excluded,
+            rings,
+            no_rdpid: options.no_rdpid,
+        };
         let mut capture = Self {
             installed: Vec::new(),
             refused: BTreeMap::new(),
+            bare: BTreeSet::new(),
             removals: Vec::new(),
             clock: Clock::new(),
             pause: Duration::ZERO,
@@ -136,10 +152,8 @@ impl TrampolineCapture {
         for pid in pids {
             // When one fails, dropping `capture` takes it out of the others.
             let (target, made) = match way {
-                Way::Attach => attach(pid, request, &executable, rings, options)?,
-                Way::Launch(release) => {
-                    launch(pid, request, &executable, rings, options, *release)?
-                }
+                Way::Attach => attach(pid, request, &order)?,
+                Way::Launch(start) => launch::launch(pid, request, &order, start)?,
             };
             capture.add(target, made, rings.0, request);
         }
@@ -150,9 +164,13 @@ impl TrampolineCapture {
         let reasons = made.emitted.refused.iter().map(|(f, reason)| (*f, reason.to_string()));
         let busy = "a goroutine is parked where a jump would have to stand";
         let foreign = "its code in memory differs from the file: another tracer is at work there";
-        self.refused.extend(reasons);
-        self.refused.extend(target.report.busy.iter().map(|&f| (f, busy.to_owned())));
-        self.refused.extend(target.report.foreign.iter().map(|&f| (f, foreign.to_owned())));
+        let mut refused: BTreeMap<u32, String> = reasons.collect();
+        refused.extend(target.report.busy.iter().map(|&f| (f, busy.to_owned())));
+        refused.extend(target.report.foreign.iter().map(|&f| (f, foreign.to_owned())));
+        let is_first = self.installed.is_empty();
+        self.bare.retain(|function| refused.contains_key(function));
+        self.bare.extend(refused.keys().filter(|_| is_first));
+        self.refused.extend(refused);
         let first_ring = ring_count.wrapping_mul(self.installed.len() as u32);
         let rings = target.area.layout.rings;
         let opened = target.area.opened;
@@ -165,6 +183,12 @@ impl TrampolineCapture {
     /// Functions of the plan that carry no trampolines in at least one process, and why.
     pub fn refused(&self) -> &BTreeMap<u32, String> {
         &self.refused
+    }
+
+    /// Those of [`TrampolineCapture::refused`] that carry no trampolines in any of the processes: a
+    /// backend that cannot tell the processes apart may serve these, and no others.
+    pub fn bare(&self) -> &BTreeSet<u32> {
+        &self.bare
     }
 
     /// How each process's installation went: process id and report.
@@ -361,13 +385,7 @@ fn open(request: &Request<'_>, options: &Options) -> Result<Arc<Executable>, cap
     Ok(Arc::new(executable))
 }
 
-fn attach(
-    pid: u32,
-    request: &Request<'_>,
-    executable: &Executable,
-    rings: (u32, u32),
-    options: &Options,
-) -> Result<(Target, Made), Error> {
+fn attach(pid: u32, request: &Request<'_>, order: &Order<'_>) -> Result<(Target, Made), Error> {
     let process = Process::open(pid)?;
     ptrace::check_access(pid)?;
     check_image(&process, request)?;
@@ -379,10 +397,8 @@ fn attach(
     }
     let attach = |hooks| {
         let (process, memory) = (Process::open(pid)?, TargetMemory::open(pid)?);
-        let place = Place::of(&process, executable.image())?;
-        let plan = request.plan;
-        let ways = Ways { hooks, no_rdpid: options.no_rdpid };
-        let made = prepare::prepare(&process, &place, executable, plan, rings, ways)?;
+        let place = Place::of(&process, order.executable.image())?;
+        let made = prepare::prepare(&process, &place, order, hooks)?;
         let target = Target::attach(process, memory, &place, &made.prepared)?;
         Ok((target, made))
     };
@@ -394,52 +410,13 @@ fn attach(
 }
 
 /// The process must run the image that the plan is for.
-fn check_image(process: &Process, request: &Request<'_>) -> Result<(), Error> {
+pub(crate) fn check_image(process: &Process, request: &Request<'_>) -> Result<(), Error> {
     if process.exe_identity()? == FileIdentity::of(&request.path)? {
         return Ok(());
     }
     Err(Error::Unsuitable {
         pid: process.pid(),
         reason: format!("it does not run `{}`", request.path.display()),
-    })
-}
-
-fn launch(
-    pid: u32,
-    request: &Request<'_>,
-    executable: &Executable,
-    rings: (u32, u32),
-    options: &Options,
-    release: &mut dyn FnMut() -> Result<(), capture::Error>,
-) -> Result<(Target, Made), capture::Error> {
-    let (tell, told) = mpsc::channel();
-    std::thread::scope(|scope| {
-        // The trace belongs to that thread; this one waits in `release` until the program is there,
-        // and signals that arrive meanwhile have to be answered.
-        let tracing = scope.spawn(move || {
-            on_own_thread(move || {
-                let waiting = AboutToExec::seize(pid)?;
-                // The receiver waits for this.
-                let _ = tell.send(());
-                let process = Process::open(pid)?;
-                let stopped =
-                    waiting.wait(EXEC_LIMIT, || check_image(&process, request).is_ok())?;
-                let memory = TargetMemory::open(pid)?;
-                let place = Place::of(&process, executable.image())?;
-                let ways = Ways { hooks: Hooks::Allowed, no_rdpid: options.no_rdpid };
-                let made =
-                    prepare::prepare(&process, &place, executable, request.plan, rings, ways)?;
-                let target = Target::launch(process, memory, &place, &made.prepared, stopped)?;
-                Ok((target, made))
-            })
-        });
-        // Without a word the thread has failed, and says why.
-        let released = if told.recv().is_ok() { release() } else { Ok(()) };
-        let result = match tracing.join() {
-            Ok(result) => result.map_err(capture::Error::from),
-            Err(panic) => std::panic::resume_unwind(panic),
-        };
-        released.and(result)
     })
 }
 
@@ -450,12 +427,13 @@ pub fn remove_leftovers(pid: u32) -> Result<Option<Removal>, capture::Error> {
     Ok(install::remove_leftovers(pid)?)
 }
 
-/// A process that runs the file at `path` and has code of ours in it, whoever put it there. Processes
-/// that cannot be looked into are passed over.
-pub fn carrier(path: &Path) -> Option<u32> {
+/// A process that runs the file at `path` and has code of ours in it, whoever put it there; not one of
+/// `besides`. Processes that cannot be looked into are passed over.
+pub fn carrier(path: &Path, besides: &[u32]) -> Option<u32> {
     let file = FileIdentity::of(path).ok()?;
     let pids = std::fs::read_dir("/proc").ok()?.flatten();
-    pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).find(|&pid| {
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| !besides.contains(pid)).find(|&pid| {
         let runs = || Process::open(pid)?.exe_identity();
         runs().is_ok_and(|identity| identity == file) && install::is_carrier(pid)
     })

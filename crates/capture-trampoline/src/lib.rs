@@ -9,6 +9,7 @@ mod clock;
 pub mod emit;
 mod error;
 mod install;
+mod launch;
 pub mod layout;
 mod memory;
 mod prepare;

@@ -1,7 +1,9 @@
 //! From a plan to what is installed in one process.
 
 use crate::Error;
-use crate::emit::{EmitError, EmitOptions, Emitted, ExecutableCode, emit};
+use crate::emit::{
+    CodeSource, EmitError, EmitOptions, Emitted, ExecutableCode, FunctionCode, Refused, emit,
+};
 use crate::install::{Layout, Place, Prepared, StackFacts, TextPatch, Wanted, sleepers};
 use crate::layout::{Rings, SLACK};
 use crate::reader::SiteInfo;
@@ -10,7 +12,7 @@ use binary::layout::RuntimeLayouts;
 use binary::{Executable, flag};
 use probe::Plan;
 use process::Process;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use wire::SiteKind;
 
@@ -61,14 +63,6 @@ pub(crate) enum Hooks {
     Forbidden,
 }
 
-/// What may be used.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ways {
-    pub(crate) hooks: Hooks,
-    /// Whether to do without `rdpid`.
-    pub(crate) no_rdpid: bool,
-}
-
 /// What the Go runtime handles signals with.
 struct Handlers {
     sigtrampgo: Option<Svma>,
@@ -101,15 +95,57 @@ impl Handlers {
     }
 }
 
+/// What code is made for, whatever the process.
+#[derive(Clone, Copy)]
+pub(crate) struct Order<'a> {
+    pub executable: &'a Executable,
+    pub plan: &'a Plan,
+    /// Functions of the plan that get no code, whatever else says yes.
+    pub excluded: &'a BTreeSet<u32>,
+    /// Number and size of rings.
+    pub rings: (u32, u32),
+    /// Whether to do without `rdpid`.
+    pub no_rdpid: bool,
+}
+
+/// The code of all functions but some.
+struct Remaining<'a> {
+    code: ExecutableCode<'a>,
+    /// Entries of those left out.
+    excluded: BTreeSet<Svma>,
+}
+
+impl<'a> Remaining<'a> {
+    fn of(order: &Order<'a>) -> Self {
+        let function = |&index: &u32| Some(order.plan.functions.get(index as usize)?.entry);
+        Self {
+            code: ExecutableCode::new(order.executable),
+            excluded: order.excluded.iter().filter_map(function).collect(),
+        }
+    }
+}
+
+impl CodeSource for Remaining<'_> {
+    fn function(&self, entry: Svma) -> Result<FunctionCode, Refused> {
+        match self.excluded.contains(&entry) {
+            true => Err(Refused::Elsewhere),
+            false => self.code.function(entry),
+        }
+    }
+
+    fn is_ordinary(&self, entry: Svma) -> bool {
+        self.code.is_ordinary(entry)
+    }
+}
+
 /// Makes the code for `process`, whose image lies at `place`.
 pub(crate) fn prepare(
     process: &Process,
     place: &Place,
-    executable: &Executable,
-    plan: &Plan,
-    rings: (u32, u32),
-    ways: Ways,
+    order: &Order<'_>,
+    hooks: Hooks,
 ) -> Result<Made, Error> {
+    let Order { executable, plan, rings, .. } = *order;
     let wanted = Wanted {
         ring_count: rings.0,
         ring_bytes: rings.1,
@@ -119,17 +155,17 @@ pub(crate) fn prepare(
     };
     let layout = Layout::choose(process.pid(), &process.maps()?, &place.text, wanted)?;
     let handlers = Handlers::of(executable);
-    let sigtrampgo = handlers.sigtrampgo.filter(|_| ways.hooks == Hooks::Allowed);
+    let sigtrampgo = handlers.sigtrampgo.filter(|_| hooks == Hooks::Allowed);
     let options = EmitOptions {
         code_base: layout.code,
         bias: place.bias,
         control: layout.control,
         rings: layout.rings,
-        has_rdpid: has_rdpid() && !ways.no_rdpid,
+        has_rdpid: has_rdpid() && !order.no_rdpid,
         ..options_of(executable, sigtrampgo)
     };
     let unsuitable = |reason: String| Error::Unsuitable { pid: process.pid(), reason };
-    let mut emitted = emit(plan, &ExecutableCode::new(executable), &options)
+    let mut emitted = emit(plan, &Remaining::of(order), &options)
         .map_err(|error: EmitError| unsuitable(error.to_string()))?;
     if emitted.code.len() as u64 > layout.code_room {
         return Err(unsuitable(format!(

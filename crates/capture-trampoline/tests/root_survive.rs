@@ -57,7 +57,7 @@ fn tracer(mut args: impl Iterator<Item = OsString>) -> ExitCode {
         STEPS.store(steps, Ordering::SeqCst);
         let request = subject.request(pid);
         let capture =
-            TrampolineCapture::launch(&request, subject.options(), || child.release()).unwrap();
+            TrampolineCapture::launch(&request, subject.options(), || child.release(), |_| ()).unwrap();
         held = Some(child);
         capture
     };
@@ -262,7 +262,7 @@ fn root_a_launched_program_is_seen_from_its_start(path: &Path) {
     let mut child = spawn_held(Path::new("/proc/self/exe"), HELD, &argv, None).unwrap();
     let request = subject.request(child.pid());
     let mut capture =
-        TrampolineCapture::launch(&request, subject.options(), || child.release()).unwrap();
+        TrampolineCapture::launch(&request, subject.options(), || child.release(), |_| ()).unwrap();
     let (pid, report) = capture.reports().next().unwrap();
     assert_eq!((pid, report.was_exposed), (child.pid(), false));
     let seen = read_to_end(&mut capture, &subject.plan, LIMIT);

@@ -85,6 +85,18 @@ pub enum Backend {
     Trampoline,
 }
 
+/// Which functions get a uprobe when no trampoline fits them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Fallback {
+    /// All but those of the runtime and in assembly that only a wildcard reached
+    #[default]
+    Auto,
+    /// All
+    All,
+    /// None: no BPF is used
+    None,
+}
+
 /// Whether values are captured without being asked for by name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Auto {
@@ -185,6 +197,9 @@ pub struct CaptureArgs {
     /// Which machinery captures
     #[arg(long, value_enum, default_value_t)]
     pub backend: Backend,
+    /// Which functions get a uprobe when no trampoline fits them
+    #[arg(long, value_enum, default_value_t)]
+    pub fallback: Fallback,
     /// Stop after this time (10s, 500ms, 2m)
     #[arg(long, value_name = "T")]
     pub duration: Option<Span>,
@@ -203,8 +218,8 @@ pub struct CaptureArgs {
     /// Separate file with the debug information
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub debug_file: Option<PathBuf>,
-    /// Size of the ring between the target and gospect, in MiB [default: 8, for trampolines 2 and
-    /// at most 16]
+    /// Size of the ring between the target and gospect, in MiB [default: 8; for trampolines, of
+    /// which it is at most 16, 16 in a program that is started and 2 in one that runs]
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub ring: Option<u32>,
 }

@@ -157,9 +157,9 @@ impl Pipeline {
         }
     }
 
-    /// From now on no new root opens.
-    pub fn drain(&mut self) {
-        self.timeline.drain();
+    /// See [`Timeline::drain_from`].
+    pub fn drain_from(&mut self, ts_ns: u64) {
+        self.timeline.drain_from(ts_ns);
     }
 
     /// Whether no call is open.

@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use output::{Summary, SymbolTable};
 use probe::Plan;
 use serde::{Deserialize, Serialize};
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use wire::file::{FILE_VERSION, FileHeader, FileWriter};
@@ -15,8 +15,8 @@ use wire::file::{FILE_VERSION, FileHeader, FileWriter};
 pub struct Ending {
     /// The capture's summary.
     pub summary: Summary,
-    /// How many records had been written when draining began, if it did.
-    pub drained_after: Option<u64>,
+    /// When draining began, if it did, on the capture's clock, nanoseconds.
+    pub drained_from_ns: Option<u64>,
     /// The end on the capture's clock, nanoseconds.
     pub end_ns: u64,
     /// Whether text shows pids: several processes were captured, or may have been.
@@ -27,23 +27,32 @@ pub struct Ending {
 pub struct Recording {
     writer: FileWriter<BufWriter<File>>,
     path: PathBuf,
-    records: u64,
-    drained_after: Option<u64>,
+    drained_from_ns: Option<u64>,
     end_ns: u64,
     pids: bool,
 }
 
+/// Opens the file of a recording. What it holds stays until the recording begins.
+pub fn open(path: &Path) -> anyhow::Result<File> {
+    let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+    opened.with_context(|| format!("failed to write the recording {}", path.display()))
+}
+
 impl Recording {
-    /// Starts the file: its header and the plan.
-    pub fn create(
+    /// Starts the file, which [`open`] opened: its header and the plan.
+    pub fn begin(
         path: &Path,
+        file: File,
         plan: &Plan,
         unix_offset_ns: i64,
         backend: &str,
         pids: bool,
     ) -> anyhow::Result<Self> {
         let failed = || format!("failed to write the recording {}", path.display());
-        let file = File::create(path).with_context(failed)?;
+        // A pipe has no length to set.
+        if file.metadata().with_context(failed)?.is_file() {
+            file.set_len(0).with_context(failed)?;
+        }
         let header = FileHeader {
             version: FILE_VERSION,
             unix_offset_ns,
@@ -54,18 +63,17 @@ impl Recording {
         let mut writer =
             FileWriter::new(BufWriter::new(file), &header, &plan).with_context(failed)?;
         writer.flush().with_context(failed)?;
-        Ok(Self { writer, path: path.to_owned(), records: 0, drained_after: None, end_ns: 0, pids })
+        Ok(Self { writer, path: path.to_owned(), drained_from_ns: None, end_ns: 0, pids })
     }
 
     /// Adds one record in wire form.
     pub fn record(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
-        self.records += 1;
         self.writer.record(bytes).with_context(|| self.failed())
     }
 
-    /// Notes that from here on no new root opens.
-    pub fn drain(&mut self) {
-        self.drained_after.get_or_insert(self.records);
+    /// Notes from when on no new root opens.
+    pub fn drain_from(&mut self, ts_ns: u64) {
+        self.drained_from_ns.get_or_insert(ts_ns);
     }
 
     /// Notes the end of the capture.
@@ -88,7 +96,7 @@ impl Recording {
         let failed = self.failed();
         let ending = Ending {
             summary: summary.clone(),
-            drained_after: self.drained_after,
+            drained_from_ns: self.drained_from_ns,
             end_ns: self.end_ns,
             pids: self.pids,
         };

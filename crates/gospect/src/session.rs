@@ -26,6 +26,11 @@ pub struct SiteCosts {
     pub op_ns: u64,
 }
 
+/// What a hit of a trampoline costs, nanoseconds (see docs/evaluation.md).
+const TRAMPOLINE_NS: u64 = 13;
+/// Each op of its fetch program.
+const TRAMPOLINE_OP_NS: u64 = 1;
+
 /// [`SiteCosts`] that are assumed until they are measured.
 #[derive(Clone, Debug)]
 pub struct Costs {
@@ -33,11 +38,32 @@ pub struct Costs {
     pub assumed: SiteCosts,
     /// Filled in when the measurement is through; stays empty where there is none.
     pub measured: Arc<OnceLock<SiteCosts>>,
+    /// What all this is true of.
+    pub probed: Probed,
+}
+
+/// Sites with uprobes; others carry trampolines.
+#[derive(Clone, Debug)]
+pub enum Probed {
+    /// Each.
+    All,
+    /// These, by their number in the plan.
+    Sites(BTreeSet<u32>),
+}
+
+impl Probed {
+    fn contains(&self, site: u32) -> bool {
+        match self {
+            Self::All => true,
+            Self::Sites(sites) => sites.contains(&site),
+        }
+    }
 }
 
 /// What each site's hits cost.
 pub struct Tariff {
-    sites: Vec<(ProbeCost, u16)>,
+    /// How a uprobe is run, if it is one, and the ops of the fetch program.
+    sites: Vec<(Option<ProbeCost>, u16)>,
     costs: Vec<u64>,
     measured: Option<Arc<OnceLock<SiteCosts>>>,
 }
@@ -46,19 +72,23 @@ impl Tariff {
     /// For the sites of a plan.
     pub fn new(planned: &Planned, costs: Costs) -> Self {
         let sites = planned.plan.sites.iter().zip(&planned.costs);
-        let sites = sites.map(|(site, cost)| (*cost, site.program.len)).collect();
+        let priced = |(number, (site, cost)): (u32, (&probe::Site, &ProbeCost))| {
+            (costs.probed.contains(number).then_some(*cost), site.program.len)
+        };
+        let sites = (0..).zip(sites).map(priced).collect();
         let mut tariff = Self { sites, costs: Vec::new(), measured: Some(costs.measured) };
         tariff.set(costs.assumed);
         tariff
     }
 
     fn set(&mut self, costs: SiteCosts) {
-        let of_site = |&(cost, ops): &(ProbeCost, u16)| {
-            let trap = match cost {
-                ProbeCost::Emulated => costs.emulated_ns,
-                ProbeCost::SingleStepped => costs.stepped_ns,
+        let of_site = |&(cost, ops): &(Option<ProbeCost>, u16)| {
+            let (hit, op) = match cost {
+                None => (TRAMPOLINE_NS, TRAMPOLINE_OP_NS),
+                Some(ProbeCost::Emulated) => (costs.emulated_ns, costs.op_ns),
+                Some(ProbeCost::SingleStepped) => (costs.stepped_ns, costs.op_ns),
             };
-            trap + costs.op_ns * u64::from(ops)
+            hit + op * u64::from(ops)
         };
         self.costs = self.sites.iter().map(of_site).collect();
     }
@@ -86,6 +116,7 @@ pub struct Session {
     symbols: Symbols,
     tariff: Tariff,
     recording: Option<Recording>,
+    hits: u64,
     cost_ns: u64,
     seen: BTreeSet<u32>,
     exited: BTreeSet<u32>,
@@ -110,6 +141,7 @@ impl Session {
             capture,
             symbols,
             recording: None,
+            hits: 0,
             cost_ns: 0,
             seen: BTreeSet::new(),
             exited: BTreeSet::new(),
@@ -140,7 +172,17 @@ impl Session {
     /// Reads what is there, waiting up to `timeout` for the first record.
     pub fn poll(&mut self, timeout: Duration, out: &mut dyn Write) -> anyhow::Result<usize> {
         let Self {
-            plan, capture, pipeline, symbols, tariff, recording, cost_ns, seen, exited, ..
+            plan,
+            capture,
+            pipeline,
+            symbols,
+            tariff,
+            recording,
+            hits,
+            cost_ns,
+            seen,
+            exited,
+            ..
         } = self;
         tariff.update();
         let mut result = Ok(());
@@ -160,6 +202,7 @@ impl Session {
                 }
                 match record.kind {
                     RecordKind::Hit => {
+                        *hits += 1;
                         *cost_ns += tariff.of(record.site);
                         if known != Some(record.pid) && seen.insert(record.pid) {
                             symbols.learn(record.pid);
@@ -200,10 +243,10 @@ impl Session {
         recording.save(self.pipeline.new_names(&self.symbols).as_ref())
     }
 
-    /// From now on no new root opens.
-    pub fn drain(&mut self) {
-        self.recording.iter_mut().for_each(Recording::drain);
-        self.pipeline.drain();
+    /// No new root opens that begins at `ts_ns` (the capture's clock) or later.
+    pub fn drain_from(&mut self, ts_ns: u64) {
+        self.recording.iter_mut().for_each(|recording| recording.drain_from(ts_ns));
+        self.pipeline.drain_from(ts_ns);
     }
 
     /// Whether no call is open.
@@ -216,9 +259,12 @@ impl Session {
         self.pipeline.is_done()
     }
 
-    /// Estimated CPU time that the hits so far cost the targets, nanoseconds.
+    /// Estimated CPU time that the hits so far cost the targets, nanoseconds. Those that were lost cost
+    /// as much as those that came.
     pub fn cost_ns(&self) -> u64 {
-        self.cost_ns
+        let lost = self.capture.counters().map_or(0, |counters| counters.lost);
+        let mean = self.cost_ns.checked_div(self.hits).unwrap_or_default();
+        self.cost_ns.saturating_add(mean.saturating_mul(lost))
     }
 
     /// Removes the plan from the targets.

@@ -11,35 +11,11 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::{
-    Directory, LIMIT, Trace, expect_line, fixture, functions, gospect, is_alive, json_lines,
-    number, path_text, until, wait_attached,
+    Directory, LIMIT, Trace, calls, count_of, expect_line, fixture, functions, gospect, interrupt,
+    is_alive, json_lines, number, path_text, start_trace, until, wait_attached,
 };
 use serde_json::Value;
-use testkit::{Output, Running};
-
-/// Starts `gospect trace` with JSON into `file`.
-fn start(file: &Path, options: &[&str]) -> Running {
-    let line = ["trace", "--format", "json", "-o", path_text(file)];
-    gospect().start(&[&line[..], options].concat())
-}
-
-/// The calls in `lines`, as (pid, function).
-fn calls(lines: &[Value]) -> Vec<(u64, String)> {
-    let calls = lines.iter().filter(|line| line["type"] == "call");
-    calls.map(|call| (number(&call["pid"]), common::text(&call["func"]))).collect()
-}
-
-fn count_of(lines: &[Value], pid: u32, func: &str) -> usize {
-    calls(lines).iter().filter(|(p, f)| *p == u64::from(pid) && f == func).count()
-}
-
-/// Ends a capture by Ctrl-C and reads its output.
-#[track_caller]
-fn interrupt(tracer: &mut Running, file: &Path) -> (Output, Vec<Value>) {
-    tracer.signal("INT");
-    let output = gospect().finish(tracer);
-    (output, json_lines(file))
-}
+use testkit::Running;
 
 // Signals.
 
@@ -51,7 +27,7 @@ fn root_terminate_and_hang_up_detach_at_once() {
         let file = dir.file(signal);
         let pid = target.pid().to_string();
         let options = ["-u", "main.outer", "-u", "main.inner", "--drain", "50s", "-p", &pid];
-        let mut tracer = start(&file, &options);
+        let mut tracer = start_trace(&file, &options);
         wait_attached(&tracer);
         target.go();
         target.wait_for("parked", LIMIT);
@@ -77,7 +53,7 @@ fn root_draining_lets_open_calls_finish_and_a_second_interrupt_ends_it() {
         let pid = target.pid().to_string();
         let select = functions(&["main.outer", "main.inner", "main.tick"]);
         let how = ["-v", "--drain", "50s", "-p", &pid];
-        let mut tracer = start(&file, &[&select[..], &how].concat());
+        let mut tracer = start_trace(&file, &[&select[..], &how].concat());
         wait_attached(&tracer);
         target.go();
         target.wait_for("parked", LIMIT);
@@ -133,7 +109,7 @@ fn root_started_with_nohup_a_hang_up_changes_nothing() {
     let pid = target.pid().to_string();
     let line = ["trace", "--format", "json", "-o", path_text(&file), "-u", "main.tick", "-p", &pid];
     let mut command = Command::new("nohup");
-    command.arg(env!("CARGO_BIN_EXE_gospect")).args(line);
+    command.arg(env!("CARGO_BIN_EXE_gospect")).args(gospect().line(&line));
     let mut tracer = Running::spawn(command);
     wait_attached(&tracer);
     tracer.signal("HUP");
@@ -321,7 +297,7 @@ fn root_only_the_named_processes_are_seen() {
     for named in [format!("{},{}", pids[0], pids[1])] {
         let file = dir.file("out");
         let select = ["-u", "main.work", "-u", "main.leaf", "-p", &named];
-        let mut tracer = start(&file, &select);
+        let mut tracer = start_trace(&file, &select);
         wait_attached(&tracer);
         for target in &mut all {
             target.go();
@@ -349,7 +325,7 @@ fn root_processes_of_two_executables_are_traced_together() {
     let mut two = Running::held(&fixture("inlined"), &["-n", "7"]);
     let (first, second) = (one.pid().to_string(), two.pid().to_string());
     let select = ["-u", "main.work", "-u", "main.host", "-p", &first, "--pid", &second];
-    let mut tracer = start(&file, &select);
+    let mut tracer = start_trace(&file, &select);
     wait_attached(&tracer);
     for target in [&mut one, &mut two] {
         target.go();
@@ -369,7 +345,7 @@ fn root_an_executable_without_a_match_does_not_stop_the_other() {
     let mut one = Running::held(&fixture("counts"), &["-n", "50"]);
     let two = Running::held(&fixture("inlined"), &[]);
     let pids = format!("{},{}", one.pid(), two.pid());
-    let mut tracer = start(&file, &["-u", "main.work", "-p", &pids]);
+    let mut tracer = start_trace(&file, &["-u", "main.work", "-p", &pids]);
     wait_attached(&tracer);
     one.go();
     one.wait_for("done", LIMIT);
@@ -472,72 +448,4 @@ fn root_a_process_of_another_pid_namespace_is_traced() {
     assert_eq!(seen.len(), 30);
     assert!(seen.iter().all(|call| call["pid"] == pid), "ids are those of our namespace");
     target.wait(LIMIT);
-}
-
-// --exe.
-
-#[test]
-fn root_every_process_of_a_file_is_seen() {
-    let dir = Directory::new();
-    let program = dir.copy(&fixture("counts"), "shared");
-    let file = dir.file("out");
-    let mut running = Running::held(&program, &["-n", "20"]);
-    let mut tracer = start(&file, &["--exe", path_text(&program), "-u", "main.work"]);
-    wait_attached(&tracer);
-    let mut later: Vec<Running> = (0..2).map(|_| Running::held(&program, &["-n", "30"])).collect();
-    for target in later.iter_mut().chain([&mut running]) {
-        target.go();
-        assert!(target.wait(LIMIT).success());
-    }
-    let (output, lines) = interrupt(&mut tracer, &file);
-    output.expect_code(0);
-    assert_eq!(count_of(&lines, running.pid(), "main.work"), 20);
-    for target in &later {
-        assert_eq!(count_of(&lines, target.pid(), "main.work"), 30);
-    }
-    let summary = lines.last().expect("a summary");
-    assert_eq!(summary["processes"], 3);
-    let notes = summary["notes"].to_string();
-    assert!(notes.contains("before the attach"), "{notes}");
-}
-
-#[test]
-fn root_a_first_positional_is_the_executable() {
-    let dir = Directory::new();
-    let program = dir.copy(&fixture("counts"), "positional");
-    let path = path_text(&program);
-    let mut tracer = gospect().start(&["trace", path, "main.work(i=(%ax):s64)"]);
-    let hint = tracer.wait_error_line(LIMIT, |line| line.contains("nothing runs"));
-    assert!(hint.contains(&format!("-- {path}")), "{hint}");
-    wait_attached(&tracer);
-    let mut target = Running::start(&program, &["-n", "2", "-g", "1"]);
-    assert!(target.wait(LIMIT).success());
-    tracer.wait_line(LIMIT, |line| line.contains("main.work(i=1)"));
-    tracer.signal("INT");
-    let output = gospect().finish(&mut tracer);
-    output.expect_code(0);
-    // Several processes may come: the pid stands beside the goroutine.
-    let who = format!(" {}/g", target.pid());
-    assert!(output.stdout.lines().all(|line| line.contains(&who)), "{}", output.story());
-}
-
-#[test]
-fn root_a_replaced_file_is_planned_anew() {
-    let dir = Directory::new();
-    let program = dir.copy(&fixture("counts"), "replaced");
-    let file = dir.file("out");
-    let mut tracer =
-        start(&file, &["--exe", path_text(&program), "-u", "main.work", "-u", "main.host"]);
-    wait_attached(&tracer);
-    let mut before = Running::start(&program, &["-n", "11"]);
-    assert!(before.wait(LIMIT).success());
-    let fresh = dir.copy(&fixture("inlined"), "fresh");
-    fs::rename(fresh, &program).expect("a rename");
-    tracer.wait_error_line(LIMIT, |line| line.contains("planned anew"));
-    let mut after = Running::start(&program, &["-n", "12"]);
-    assert!(after.wait(LIMIT).success());
-    let (output, lines) = interrupt(&mut tracer, &file);
-    output.expect_code(0);
-    assert_eq!(count_of(&lines, before.pid(), "main.work"), 11);
-    assert_eq!(count_of(&lines, after.pid(), "main.host"), 12);
 }

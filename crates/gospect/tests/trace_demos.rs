@@ -2,9 +2,9 @@
 
 mod common;
 
-use common::{LIMIT, Trace, gospect, number, text, wait_attached};
+use common::{Trace, gospect, number, own, text};
 use serde_json::Value;
-use testkit::{Fixture, Mode, Running, newest};
+use testkit::{Fixture, Mode, newest};
 
 /// What the program measured itself, by function, in the order of the calls.
 fn measured(trace: &Trace) -> Vec<(String, u64)> {
@@ -14,7 +14,7 @@ fn measured(trace: &Trace) -> Vec<(String, u64)> {
 
 #[test]
 fn root_nested_adds_take_what_the_program_measured() {
-    let demo = Fixture::build("ftrace_demo", &newest(), Mode::Exe);
+    let demo = own(&Fixture::build("ftrace_demo", &newest(), Mode::Exe));
     let trace = Trace::launch(&["-u", "main.add*"], &demo, &["-demo", "nested"]);
     trace.output.expect_code(0);
     trace.expect_returned();
@@ -36,7 +36,7 @@ fn root_nested_adds_take_what_the_program_measured() {
 
 #[test]
 fn root_a_loop_of_adds_shows_arguments_and_results() {
-    let demo = Fixture::build("ftrace_demo", &newest(), Mode::Exe);
+    let demo = own(&Fixture::build("ftrace_demo", &newest(), Mode::Exe));
     let trace = Trace::launch(&["-u", "main.add"], &demo, &["-demo", "loop", "-n", "20"]);
     trace.output.expect_code(0);
     trace.expect_returned();
@@ -68,9 +68,9 @@ fn expect_students(calls: &[&Value]) {
 
 #[test]
 fn root_a_rule_reads_a_struct_behind_a_pointer() {
-    let demo = Fixture::build("ftrace_demo", &newest(), Mode::Exe);
+    let demo = own(&Fixture::build("ftrace_demo", &newest(), Mode::Exe));
     for mode in [Mode::Exe, Mode::StrippedPie] {
-        let demo = Fixture::build("ftrace_demo", &newest(), mode);
+        let demo = own(&Fixture::build("ftrace_demo", &newest(), mode));
         let trace = Trace::launch(&[STUDENT], &demo, &["-demo", "student"]);
         trace.output.expect_code(0);
         trace.expect_returned();
@@ -82,25 +82,8 @@ fn root_a_rule_reads_a_struct_behind_a_pointer() {
 }
 
 #[test]
-fn root_the_command_line_of_go_ftrace_works() {
-    let demo = Fixture::build("ftrace_demo", &newest(), Mode::Exe);
-    let path = demo.to_string_lossy().into_owned();
-    let mut tracer = gospect().start(&["ftrace", "-u", "main.add*", &path, STUDENT]);
-    wait_attached(&tracer);
-    let mut target = Running::start(&demo, &["-demo", "all"]);
-    assert!(target.wait(LIMIT).success());
-    tracer.wait_line(LIMIT, |line| line.contains("main.(*Student).String("));
-    tracer.signal("INT");
-    let output = gospect().finish(&mut tracer);
-    output.expect_code(0);
-    for wanted in ["main.add(", "main.add1(", "main.add2(", "main.add3(", "s.age=22"] {
-        assert!(output.stdout.contains(wanted), "no {wanted} in {}", output.story());
-    }
-}
-
-#[test]
 fn root_text_shows_the_tree() {
-    let demo = Fixture::build("ftrace_demo", &newest(), Mode::Exe);
+    let demo = own(&Fixture::build("ftrace_demo", &newest(), Mode::Exe));
     let file = common::temporary("txt");
     let (out, path) = (file.to_string_lossy(), demo.to_string_lossy());
     let args = ["trace", "-q", "-u", "main.add*", "-o", &out, "--", &path, "-demo", "nested"];
@@ -134,7 +117,7 @@ fn root_text_shows_the_tree() {
 
 #[test]
 fn root_a_leaf_is_one_line() {
-    let demo = Fixture::build("ftrace_demo", &newest(), Mode::Exe);
+    let demo = own(&Fixture::build("ftrace_demo", &newest(), Mode::Exe));
     let file = common::temporary("txt");
     let (out, path) = (file.to_string_lossy(), demo.to_string_lossy());
     let args =

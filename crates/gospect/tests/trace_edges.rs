@@ -1,21 +1,19 @@
-//! The edges of a trace: calls that begin and end at one instruction, processes that are gone
-//! before their records are read. Needs root: it loads uprobes.
+//! The edges of a trace: calls that begin and end at one instruction. Needs root.
 
 mod common;
 
-use common::{Ends, LIMIT, gospect, temporary, wait_attached};
+use common::{Ends, gospect, own, temporary, ways};
 use serde_json::Value;
 use std::path::Path;
-use std::process::Command;
 use testkit::{Fixture, Mode, Running, selected};
 
 const FUNCTIONS: [&str; 4] = ["main.empty", "main.jump", "main.landing", "main.(*inner).Touch"];
 
 /// Ends by function of `program` traced with `force`; every end exact, every call a root.
 fn ends(force: &str, program: &Path) -> (Ends, Ends) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_gospect"));
     let file = temporary("jsonl");
-    command.env("GOSPECT_FORCE", force).args(["trace", "--format", "json", "-o"]).arg(&file);
+    let mut command = gospect().command(&["trace", "--format", "json", "-o"]);
+    command.env("GOSPECT_FORCE", force).arg(&file);
     FUNCTIONS.iter().for_each(|name| _ = command.args(["-u", name]));
     command.arg("--").arg(program).args(["-n", "100"]);
     let mut running = Running::spawn(command);
@@ -42,33 +40,10 @@ fn calls(file: &Path) -> Vec<Value> {
 #[test]
 fn root_calls_of_one_instruction_begin_before_they_end() {
     for mode in [Mode::Exe, Mode::Pie] {
-        let program = Fixture::build("empty", &selected(), mode);
-        for force in ["", "perf-link"] {
+        let program = own(&Fixture::build("empty", &selected(), mode));
+        for force in ways(&["perf-link"]) {
             let (seen, did) = ends(force, &program);
             assert_eq!(seen, did, "{mode} {force}");
         }
     }
-}
-
-/// The tracer sleeps for as long as the process lives: nothing of it is left to look at.
-#[test]
-fn root_callers_are_named_in_processes_that_are_gone() {
-    let program = Fixture::build("empty", &selected(), Mode::Pie);
-    let (file, path) = (temporary("jsonl"), program.to_string_lossy());
-    let file_text = file.to_string_lossy();
-    let line = ["trace", "--exe", &path, "-u", "main.empty", "--format", "json", "-o", &file_text];
-    let mut running = gospect().start(&line);
-    wait_attached(&running);
-    for _ in 0..3 {
-        running.signal("STOP");
-        let mut target = Running::start(&program, &["-n", "2"]);
-        assert!(target.wait(LIMIT).success());
-        running.signal("CONT");
-    }
-    std::thread::sleep(std::time::Duration::from_millis(100));
-    running.signal("INT");
-    gospect().finish(&mut running).expect_code(0);
-    let calls = calls(&file);
-    let callers: Vec<_> = calls.iter().map(|call| &call["caller"]["func"]).collect();
-    assert_eq!(callers, ["main.main"; 6], "{calls:?}");
 }

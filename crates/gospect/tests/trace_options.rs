@@ -9,8 +9,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use common::{
-    Directory, LIMIT, Trace, fixture, functions, gospect, json_lines, number, path_text, text,
-    wait_attached,
+    Backend, Directory, LIMIT, Trace, fixture, functions, gospect, json_lines, number, path_text,
+    text, wait_attached,
 };
 use serde_json::Value;
 use testkit::{Fixture, Mask, Mode, Output, Running, assert_golden, newest};
@@ -161,6 +161,8 @@ fn root_a_limit_of_overhead_ends_the_capture() {
     target.go();
     let output = gospect().finish(&mut tracer);
     output.expect_code(0);
+    let told = format!("sites ({})", Backend::selected().name());
+    assert!(output.stderr.contains(&told), "{}", output.story());
     let said: Vec<&str> = output.stderr.lines().filter(|l| l.contains("of a CPU")).collect();
     assert!(said.iter().any(|line| line.contains("tracing costs the target")), "{said:?}");
     assert!(said.iter().any(|line| line.contains("--max-overhead")), "{said:?}");
@@ -303,17 +305,19 @@ fn root_vendored_packages_are_left_out_unless_asked_for() {
 
 #[test]
 fn root_a_dry_run_prints_the_plan_and_does_nothing() {
-    let program = Fixture::build("counts", &newest(), Mode::Exe);
+    let program = common::own(&Fixture::build("counts", &newest(), Mode::Exe));
     let line = ["trace", "--dry-run", "-u", "main.work", "-u", "main.leaf"];
     let output = gospect().run(&[&line[..], &["--", path_text(&program)]].concat());
     output.expect_code(0);
     assert!(!output.stdout.contains("\"ready\""), "nothing ran");
     let mask = Mask::new().text(path_text(&program), "program");
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/plan.txt");
-    assert_golden(golden, &masked_plan(&mask.lines(&output.stdout)));
-    let attach = gospect().run(&[&line[..], &["--exe", path_text(&program)]].concat());
+    let plan = masked_plan(&mask.lines(&output.stdout));
+    assert_golden(golden, &plan);
     // Being seen from the first instruction on or not, the plan of these is the same.
-    assert_eq!(attach.stdout, output.stdout);
+    let target = Running::held(&program, &[]);
+    let attach = gospect().run(&[&line[..], &["-p", &target.pid().to_string()]].concat());
+    assert_eq!(masked_plan(&mask.lines(&attach.stdout)), plan);
 }
 
 /// A plan without what another machine changes: the build id, and where sources lie.
@@ -342,7 +346,7 @@ fn root_quiet_says_nothing_and_verbose_says_what_is_done() {
     let phases = [
         "opened",
         "planned",
-        "uprobe backend (--backend auto",
+        &format!("{} backend (asked for with --backend)", Backend::selected().name()),
         "started the command",
         "captured until",
         "detached",
@@ -405,7 +409,6 @@ fn root_no_file_is_overwritten_that_is_in_use() {
     refused(&["-o", &record, "--record", &record, "--", program]);
     refused(&["-o", program, "--", program]);
     refused(&["--record", program, "--", program]);
-    refused(&["-o", program, "--exe", program]);
     let line = [&select[..], &["--record", &record, "-o", "/dev/null", "--", program]].concat();
     gospect().run(&line).expect_code(0);
     let output = gospect().run(&["report", &record, "-o", &record]);

@@ -248,24 +248,6 @@ fn root_what_a_killed_gospect_recorded_is_there() {
 }
 
 #[test]
-fn root_a_recording_of_a_file_shows_pids_as_the_capture_did() {
-    let dir = Directory::new();
-    let program = dir.copy(&fixture("counts"), "recorded");
-    let (file, live) = (dir.file("recording"), dir.file("live"));
-    let line = ["trace", "--exe", path_text(&program), "-u", "main.work"];
-    let output = ["-o", path_text(&live), "--record", path_text(&file)];
-    let mut tracer = gospect().start(&[&line[..], &output].concat());
-    wait_attached(&tracer);
-    let mut target = Running::start(&program, &["-n", "5"]);
-    assert!(target.wait(LIMIT).success());
-    tracer.signal("INT");
-    gospect().finish(&mut tracer).expect_code(0);
-    let live = fs::read_to_string(&live).expect("the output");
-    assert!(live.contains(&format!(" {}/g", target.pid())), "{live}");
-    assert_eq!(report(&file, &[]).stdout, live);
-}
-
-#[test]
 fn root_what_is_drained_is_drained_in_the_report_too() {
     let dir = Directory::new();
     let (file, live) = (dir.file("recording"), dir.file("live"));

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Trace, backend, number, text};
+use common::{Backend, Trace, number, text};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use testkit::{Fixture, Mode, Toolchain, newest, oldest};
@@ -78,7 +78,7 @@ fn seen(value: &Value, like: &Value) -> Value {
 
 /// Whether the backend under test sees vector registers.
 fn is_by_trampolines() -> bool {
-    backend().iter().any(|word| word == "trampoline")
+    Backend::selected() == Backend::Trampoline
 }
 
 /// Compares values one by one; returns how many were compared.

@@ -1,6 +1,6 @@
 //! The `gospect` binary as a test sees it: arguments in, output and exit code out.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,6 +15,8 @@ use crate::running::Running;
 pub struct Gospect {
     path: PathBuf,
     limit: Duration,
+    /// A subcommand, and what is put behind it.
+    default: Option<(String, Vec<String>)>,
 }
 
 /// What one run of it gave.
@@ -34,13 +36,20 @@ impl Gospect {
     /// The binary at `path`, runs of it limited to a minute each.
     #[must_use]
     pub fn new(path: impl AsRef<Path>) -> Self {
-        Self { path: path.as_ref().to_owned(), limit: Duration::from_secs(60) }
+        Self { path: path.as_ref().to_owned(), limit: Duration::from_secs(60), default: None }
     }
 
     /// Another time limit for one run.
     #[must_use]
     pub fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
+        self
+    }
+
+    /// Puts an option and its value behind the subcommand `command`, unless a test gives the option.
+    #[must_use]
+    pub fn default(mut self, command: &str, option: &[&str]) -> Self {
+        self.default = Some((command.to_owned(), option.iter().map(|&s| s.to_owned()).collect()));
         self
     }
 
@@ -67,8 +76,21 @@ impl Gospect {
     pub fn command<S: AsRef<OsStr>>(&self, args: &[S]) -> Command {
         let mut command = Command::new(&self.path);
         // Colours and terminal width must not depend on where tests run.
-        command.args(args).env("NO_COLOR", "1").env_remove("COLUMNS");
+        command.args(self.line(args)).env("NO_COLOR", "1").env_remove("COLUMNS");
         command
+    }
+
+    /// The arguments, with the default where it belongs.
+    #[must_use]
+    pub fn line<S: AsRef<OsStr>>(&self, args: &[S]) -> Vec<OsString> {
+        let mut line: Vec<OsString> = args.iter().map(|arg| arg.as_ref().to_owned()).collect();
+        let Some((command, option)) = &self.default else { return line };
+        let own = line.iter().take_while(|arg| *arg != "--");
+        let is_given = own.clone().any(|arg| option.first().is_some_and(|name| arg == &**name));
+        if !is_given && line.first().is_some_and(|first| first == &**command) {
+            line.splice(1..1, option.iter().map(OsString::from));
+        }
+        line
     }
 
     /// Waits for the end of a started one.

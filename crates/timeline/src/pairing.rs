@@ -62,7 +62,8 @@ pub struct Timeline {
     losses: Losses,
     ledger: Ledger,
     last_id: u64,
-    draining: bool,
+    /// When draining begins, on the capture's clock.
+    drained_from: Option<u64>,
 }
 
 /// One hit with what the plan says about its site.
@@ -83,7 +84,7 @@ impl Timeline {
             losses: Losses::default(),
             ledger: Ledger::default(),
             last_id: 0,
-            draining: false,
+            drained_from: None,
         }
     }
 
@@ -102,9 +103,13 @@ impl Timeline {
         self.table.remembered()
     }
 
-    /// From now on no new root call opens; open trees go on.
-    pub fn drain(&mut self) {
-        self.draining = true;
+    /// No root call opens that begins at `ts_ns` (the capture's clock) or later; open trees go on.
+    pub fn drain_from(&mut self, ts_ns: u64) {
+        self.drained_from = Some(ts_ns);
+    }
+
+    fn is_drained(&self, record: &Record<'_>) -> bool {
+        self.drained_from.is_some_and(|from| record.ts_ns >= from)
     }
 
     /// Takes one record and appends what it means to `out`.
@@ -276,7 +281,7 @@ impl Timeline {
     fn enter<O: Out>(&mut self, hit: &Hit<'_>, place: Option<Place>, out: &mut O) {
         self.ledger.counters.entries += 1;
         let record = hit.record;
-        if self.draining && self.above(hit, place).1 == 0 {
+        if self.is_drained(record) && self.above(hit, place).1 == 0 {
             self.ledger.counters.drained += 1;
             return;
         }
@@ -408,7 +413,7 @@ impl Timeline {
             // Another function leaves from the same place: this one was left unseen.
             self.end(place, frame, End::Lost, record, None, out);
         }
-        if self.draining {
+        if self.is_drained(record) {
             self.ledger.counters.drained_exits += 1;
         } else {
             self.ledger.counters.orphan_exits += 1;

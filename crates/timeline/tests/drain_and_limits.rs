@@ -34,7 +34,7 @@ fn draining_finishes_open_trees_and_begins_no_new_one() {
     story.g(2).enter("", "main.a", 100, &[]).ret("main.a", 100, &[]);
     let mut timeline = Timeline::new(Arc::new(story.plan.clone()), Options::default());
     push(&mut timeline, &story.records[..begun]);
-    timeline.drain();
+    timeline.drain_from(story.records.get(begun).map_or(0, |record| record.record.ts_ns));
     assert!(!timeline.is_idle());
     let events = push(&mut timeline, &story.records[begun..]);
     assert_eq!(ends(&events), [(1, End::Return), (0, End::Return)]);

@@ -105,7 +105,7 @@ proptest! {
         let mut events = Vec::new();
         for (i, raw) in records.iter().enumerate() {
             if i == drain_at {
-                timeline.drain();
+                timeline.drain_from(0);
             }
             timeline.push(&record(raw), &mut events);
             let counters = timeline.counters();

@@ -20,6 +20,9 @@ pub enum Refused {
     /// Carries the hook that handles faults.
     #[error("is hooked by the tracer itself, to handle faults")]
     Hooked,
+    /// Left to the other backend.
+    #[error("is left to the other backend of this capture")]
+    Elsewhere,
     /// The plan's site is not one that the code has.
     #[error("0x{:x} is neither where its calls begin nor where they end", .0.0)]
     NoSuchSite(Svma),

@@ -136,13 +136,13 @@ impl Target {
         Ok(target)
     }
 
-    /// Installs in a process that stands before its first instruction.
+    /// Installs in a process that stands before its first instruction, and goes on standing there.
     pub(crate) fn launch(
         process: Process,
         memory: TargetMemory,
         place: &Place,
         prepared: &Prepared,
-        mut stopped: Stopped,
+        stopped: &mut Stopped,
     ) -> Result<Self, Error> {
         let mut report = Report::default();
         room::check(process.pid(), prepared)?;
@@ -151,7 +151,7 @@ impl Target {
         report.foreign = foreign;
         let sites =
             CallSites::find(&process.maps()?, &place.text, prepared.sleepers.clone(), &memory)?;
-        let Some(mut remote) = Remote::at_start(&mut stopped, &sites, &memory)? else {
+        let Some(mut remote) = Remote::at_start(stopped, &sites, &memory)? else {
             return Err(Error::Gone(memory.pid()));
         };
         report.was_exposed = !remote.is_safe();
@@ -167,7 +167,7 @@ impl Target {
         target.patches = patches;
         target.area.enable(&target.memory, true)?;
         step::at("patched");
-        target.report.stops.push(stopped.resume());
+        target.report.stops.push(stopped.elapsed());
         Ok(target)
     }
 

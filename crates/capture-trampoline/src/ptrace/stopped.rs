@@ -117,6 +117,11 @@ impl Stopped {
         Ok(true)
     }
 
+    /// How long it stands so far.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.since.elapsed()
+    }
+
     /// Lets every thread go on, untraced; gives how long the process stood.
     pub(crate) fn resume(self) -> Duration {
         let since = self.since;

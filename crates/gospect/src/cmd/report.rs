@@ -63,18 +63,15 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<Outcome> {
         )));
     }
     let mut pipeline = Pipeline::new(Arc::clone(&plan), contents.clock, &options);
-    let drained_after = contents.ending.as_ref().and_then(|ending| ending.drained_after);
+    if let Some(from) = contents.ending.as_ref().and_then(|ending| ending.drained_from_ns) {
+        pipeline.drain_from(from);
+    }
     let mut end_ns = contents.ending.as_ref().map_or(0, |ending| ending.end_ns);
-    let mut count = 0;
     let mut reader = FileReader::new(BufReader::new(File::open(&args.file)?))?;
     // Only times pass here that the records tell, so that a file gives one output.
     while let Some(chunk) = reader.next_chunk()? {
         let Chunk::Records(batch) = chunk else { continue };
         for record in records(&batch) {
-            if drained_after == Some(count) {
-                pipeline.drain();
-            }
-            count += 1;
             let Ok(record) = record else {
                 pipeline.malformed();
                 continue;

@@ -1,6 +1,7 @@
 //! What the integration tests share: one way to trace a fixture and to read the result.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,23 +17,74 @@ pub const LIMIT: Duration = Duration::from_secs(60);
 /// How often each end was seen, by function.
 pub type Ends = BTreeMap<String, BTreeMap<String, u64>>;
 
-/// The binary under test.
+/// The backend under test: `make test` runs the suite for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// Breakpoints of the kernel.
+    Uprobe,
+    /// Code in the process.
+    Trampoline,
+}
+
+impl Backend {
+    /// What `GOSPECT_TEST_BACKEND` says, else uprobes.
+    pub fn selected() -> Self {
+        match std::env::var("GOSPECT_TEST_BACKEND").as_deref() {
+            Ok("trampoline") => Self::Trampoline,
+            Ok("uprobe") | Err(_) => Self::Uprobe,
+            Ok(other) => panic!("GOSPECT_TEST_BACKEND: no backend {other}"),
+        }
+    }
+
+    /// As `--backend` and the summary name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Uprobe => "uprobe",
+            Self::Trampoline => "trampoline",
+        }
+    }
+}
+
+/// The binary under test, which captures by the backend under test unless a test names one.
 pub fn gospect() -> Gospect {
+    let backend = ["--backend", Backend::selected().name()];
+    any_gospect().default("trace", &backend)
+}
+
+/// The binary under test, with nothing added to what a test says.
+pub fn any_gospect() -> Gospect {
     Gospect::new(env!("CARGO_BIN_EXE_gospect")).limit(LIMIT)
 }
 
-/// A fixture by the Go version and build mode under test (the matrix sets them).
-pub fn fixture(name: &str) -> PathBuf {
-    Fixture::build(name, &selected(), Mode::selected())
+/// The plain way, and those that are forced by `GOSPECT_FORCE`: there are such for uprobes only.
+pub fn ways(forced: &[&'static str]) -> Vec<&'static str> {
+    let forced = forced.iter().filter(|_| Backend::selected() == Backend::Uprobe);
+    std::iter::once("").chain(forced.copied()).collect()
 }
 
-/// The backend under test (`make test` sets it), as arguments. A program that is started
-/// does in milliseconds what fills a small ring: trampolines do not slow it down.
-pub fn backend() -> Vec<String> {
-    match std::env::var("GOSPECT_TEST_BACKEND") {
-        Ok(name) => ["--backend", &name, "--ring", "16"].map(str::to_owned).to_vec(),
-        Err(_) => Vec::new(),
+/// A fixture by the Go version and build mode under test (the matrix sets them), see [`own`].
+pub fn fixture(name: &str) -> PathBuf {
+    own(&Fixture::build(name, &selected(), Mode::selected()))
+}
+
+/// A copy of `program` for this test alone. Uprobes are refused on a file while a process of it
+/// carries trampolines, and the tests of one binary run at the same time.
+pub fn own(program: &Path) -> PathBuf {
+    thread_local! {
+        static COPIES: RefCell<(Option<Directory>, HashMap<PathBuf, PathBuf>)> =
+            RefCell::default();
     }
+    COPIES.with_borrow_mut(|(directory, copies)| {
+        let directory = directory.get_or_insert_with(Directory::new);
+        let copy = |number: usize| {
+            let folder = directory.file(&number.to_string());
+            std::fs::create_dir(&folder).expect("a directory");
+            let name = program.file_name().expect("a file").to_str().expect("a name of ours");
+            directory.copy(program, &format!("{number}/{name}"))
+        };
+        let next = copies.len();
+        copies.entry(program.to_owned()).or_insert_with(|| copy(next)).clone()
+    })
 }
 
 /// A path nobody else uses.
@@ -117,6 +169,58 @@ pub fn expect_line(output: &Output, code: i32, words: &[&str]) {
     }
 }
 
+/// One line on stderr that holds all of `words`, nothing on stdout.
+#[track_caller]
+pub fn expect_refusal(output: &Output, code: i32, words: &[&str]) {
+    output.expect_code(code);
+    assert_eq!(output.stdout, "", "{}", output.story());
+    let message = output.stderr.to_lowercase();
+    for word in words {
+        assert!(message.contains(&word.to_lowercase()), "no {word:?} in {}", output.story());
+    }
+    assert!(!message.contains("panicked") && !message.contains("backtrace"), "{message}");
+}
+
+/// Starts `gospect trace` with JSON into `file`.
+pub fn start_trace(file: &Path, options: &[&str]) -> Running {
+    let line = ["trace", "--format", "json", "-o", path_text(file)];
+    gospect().start(&[&line[..], options].concat())
+}
+
+/// The calls in `lines`, as (pid, function).
+pub fn calls(lines: &[Value]) -> Vec<(u64, String)> {
+    let calls = lines.iter().filter(|line| line["type"] == "call");
+    calls.map(|call| (number(&call["pid"]), text(&call["func"]))).collect()
+}
+
+/// Those of one function in one process.
+pub fn count_of(lines: &[Value], pid: u32, func: &str) -> usize {
+    calls(lines).iter().filter(|(p, f)| *p == u64::from(pid) && f == func).count()
+}
+
+/// Ends a capture by Ctrl-C and reads its output.
+#[track_caller]
+pub fn interrupt(tracer: &mut Running, file: &Path) -> (Output, Vec<Value>) {
+    tracer.signal("INT");
+    let output = gospect().finish(tracer);
+    (output, json_lines(file))
+}
+
+/// `gospect args…` as nobody.
+pub fn as_nobody(dir: &Directory, args: &[&str]) -> Output {
+    let own = dir.file("gospect");
+    if !own.exists() {
+        dir.copy(Path::new(env!("CARGO_BIN_EXE_gospect")), "gospect");
+    }
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--reuid=nobody", "--regid=nogroup", "--clear-groups"])
+        .arg(own)
+        .args(gospect().line(args));
+    command.current_dir("/");
+    run(command)
+}
+
 /// A path as text.
 pub fn path_text(path: &Path) -> &str {
     path.to_str().expect("a path of ours")
@@ -150,9 +254,7 @@ impl Trace {
     pub fn launch(options: &[&str], program: &Path, args: &[&str]) -> Self {
         let file = temporary("jsonl");
         let (file_text, program) = (file.to_string_lossy(), program.to_string_lossy());
-        let backend = backend();
         let mut line = vec!["trace", "--format", "json", "-o", &file_text];
-        line.extend(backend.iter().map(String::as_str));
         line.extend(options);
         line.extend(["--", &program]);
         line.extend(args);
@@ -165,9 +267,7 @@ impl Trace {
     pub fn attach(options: &[&str], pid: u32, act: impl FnOnce()) -> Self {
         let file = temporary("jsonl");
         let (file_text, pid) = (file.to_string_lossy(), pid.to_string());
-        let backend = backend();
         let mut line = vec!["trace", "--format", "json", "-o", &file_text, "-p", &pid];
-        line.extend(backend.iter().map(String::as_str));
         line.extend(options);
         let mut running = gospect().start(&line);
         wait_attached(&running);

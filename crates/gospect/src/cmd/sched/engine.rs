@@ -3,24 +3,27 @@
 use super::ending::{Ending, Reason};
 use super::plan::plan;
 use super::summary::summarize;
-use crate::args::{Backend, SchedArgs, StatesFormat};
-use crate::cmd::trace::install::{Installing, Made};
+use crate::args::{Fallback, SchedArgs, StatesFormat};
+use crate::cmd::trace::backend::{Installer, Made, Rings};
 use crate::cmd::trace::who::Who;
 use crate::failure::{Outcome, usage};
-use crate::pipeline::ShowOptions;
-use crate::recording::Recording;
+use crate::recording::{self, Recording};
 use crate::signals::Signals;
 use crate::states::{StatesOptions, StatesSession};
 use crate::target::Target;
 use crate::{clock, explain, launch, sink};
 use anyhow::Context as _;
-use capture::{Request, Scope};
+use capture::Scope;
 use capture_uprobe::Options;
 use output::Clock;
+use probe::selection::Selection;
 use process::{Held, Process};
+use std::fs::File;
 use std::io::{IsTerminal as _, Write};
 use std::time::{Duration, Instant};
 
+/// Goroutines change their state often, and a burst has to fit.
+const RINGS: Rings = Rings { uprobes: 32, trampolines: 16, launch: 16 };
 /// How long one round waits for records.
 const ROUND: Duration = Duration::from_millis(20);
 /// How often what there is so far is handed to a recorded file.
@@ -49,6 +52,10 @@ pub struct Running<'a> {
     pub(super) attached: Vec<Process>,
     pub(super) child: Option<Held>,
     out: Box<dyn Write>,
+    /// Of the recording, until it begins.
+    file: Option<File>,
+    /// By which backend and why, when gospect chose it.
+    chosen: String,
     /// Whether a terminal is shown how things stand.
     live: bool,
 }
@@ -78,6 +85,8 @@ impl<'a> Engine<'a> {
             let planned = plan(&target)?;
             plans.push((target, pids, planned));
         }
+        // A program that is started may run before a recording of it can begin.
+        let file = self.args.capture.record.as_deref().map(recording::open).transpose()?;
         let signals = Signals::install().context("failed to watch signals")?;
         let child = match &self.who {
             Who::Launch { program, argv } => {
@@ -97,6 +106,8 @@ impl<'a> Engine<'a> {
             attached: Vec::new(),
             live: is_text && is_terminal && child.is_none(),
             child,
+            file,
+            chosen: String::new(),
             out: std::mem::replace(&mut self.out, Box::new(std::io::sink())),
         };
         for (target, pids, planned) in plans {
@@ -122,18 +133,26 @@ impl<'a> Engine<'a> {
             (None, Who::Exe(_)) => Scope::EveryProcess,
             (None, _) => Scope::Pids(pids.clone()),
         };
-        let installing = Installing {
-            backend: self.args.capture.backend,
+        let installer = Installer {
+            plan: &planned.plan,
+            target: &target,
+            scope,
+            capture: &self.args.capture,
+            selection: &Selection::default(),
+            // Every place where states change is needed, however often it is passed.
+            fallback: match self.args.capture.fallback {
+                Fallback::None => Fallback::None,
+                Fallback::Auto | Fallback::All => Fallback::All,
+            },
+            rings: RINGS,
             forced: self.forced,
-            ring_bytes: ring_bytes(self.args),
-            clock: self.clock,
-            show: &ShowOptions::default(),
+            without_callers: false,
         };
-        let path = target.path.clone();
-        let ring_bytes = installing.ring_bytes;
-        let request = Request { plan: &planned.plan, path, scope, ring_bytes };
-        let Made { capture, notes, refused, costs } =
-            installing.capture(&request, &target, running.child.as_mut())?;
+        let made = installer.install(running.child.as_mut())?;
+        let Made { capture, notes, refused, costs, why } = made;
+        if !why.is_empty() {
+            running.chosen = format!(" by {}s ({why})", capture.backend());
+        }
         running.notes.extend(notes);
         running.notes.extend(explain::add_refused(&mut planned.plan, &refused));
         let running_pids = match &self.who {
@@ -143,9 +162,10 @@ impl<'a> Engine<'a> {
         let several = running_pids.len() > 1 || matches!(self.who, Who::Exe(_));
         let options = self.options.clone();
         let mut session = StatesSession::new(&planned, capture, target, self.clock, options, costs);
-        if let Some(path) = &self.args.capture.record {
+        if let Some((path, file)) = self.args.capture.record.as_ref().zip(running.file.take()) {
             let (plan, offset_ns) = (session.plan(), self.clock.unix_offset_ns);
-            let recording = Recording::create(path, plan, offset_ns, session.backend(), several)?;
+            let backend = session.backend();
+            let recording = Recording::begin(path, file, plan, offset_ns, backend, several)?;
             session.record_to(recording);
         }
         running.attach_time += start.elapsed();
@@ -184,25 +204,18 @@ impl<'a> Engine<'a> {
     }
 }
 
-/// What is asked for, else what the backend does well with. Goroutines change their state
-/// often, and a burst has to fit.
-fn ring_bytes(args: &SchedArgs) -> usize {
-    let default = match args.capture.backend {
-        Backend::Trampoline => 16,
-        Backend::Auto | Backend::Uprobe => 32,
-    };
-    (args.capture.ring.unwrap_or(default) as usize) << 20
-}
-
 impl Running<'_> {
     /// Lets the launched command run.
     fn release(&mut self) -> anyhow::Result<()> {
         let Some(child) = &mut self.child else {
             if !self.args.quiet {
-                sink::say("watching goroutines; Ctrl-C ends it");
+                sink::say(format!("watching goroutines{}; Ctrl-C ends it", self.chosen));
             }
             return Ok(());
         };
+        if !self.args.quiet && !self.chosen.is_empty() {
+            sink::say(format!("watching goroutines{}", self.chosen));
+        }
         child.release()?;
         let pid = child.pid();
         self.sessions.iter().for_each(|session| session.symbols().learn(pid));

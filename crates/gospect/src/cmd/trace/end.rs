@@ -111,7 +111,7 @@ impl Ending {
         }
         let cost_ns: u64 = running.sessions.iter().map(|session| session.cost_ns()).sum();
         self.mark = (cost_ns, Instant::now());
-        let pct = 100.0 * (cost_ns - cost_before) as f64 / elapsed.as_nanos() as f64;
+        let pct = 100.0 * cost_ns.saturating_sub(cost_before) as f64 / elapsed.as_nanos() as f64;
         if pct >= WARN_PCT && !self.warned {
             self.warned = true;
             sink::say(format!(

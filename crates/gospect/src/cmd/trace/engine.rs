@@ -5,11 +5,11 @@ use super::install::{Installed, Installing, Planning};
 use super::progress::{Extent, Progress, choice};
 use super::summary::{Finished, summarize};
 use super::who::Who;
-use crate::args::{Backend, Format, TraceArgs};
+use crate::args::{Format, TraceArgs};
 use crate::failure::{Outcome, is_nothing, nothing, usage};
 use crate::launch;
 use crate::pipeline::ShowOptions;
-use crate::recording::Recording;
+use crate::recording::{self, Recording};
 use crate::session::Session;
 use crate::signals::Signals;
 use crate::target::Target;
@@ -21,12 +21,17 @@ use output::Clock;
 use probe::planner::Planned;
 use probe::selection::Selection;
 use process::{FileIdentity, Held, Process};
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// How long one round waits for records.
 const ROUND: Duration = Duration::from_millis(20);
+/// How long the records of a moment ago are waited for when no new calls are to be followed.
+const CATCH_UP: Duration = Duration::from_millis(100);
+/// Without a record for that long there are none.
+const PAUSE: Duration = Duration::from_millis(5);
 /// How often processes and files are looked at.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -58,6 +63,10 @@ pub struct Running<'a> {
     pub(super) attached: Vec<Process>,
     pub(super) child: Option<Held>,
     pub(super) watched: Option<Watched<'a>>,
+    /// Of the recording, until it begins.
+    file: Option<File>,
+    /// By which backend and why, when gospect chose it.
+    chosen: Option<String>,
     progress: Progress,
     /// Whether text shows pids.
     pids: bool,
@@ -117,6 +126,8 @@ impl<'a> Engine<'a> {
         if self.args.capture.record.is_some() && plans.len() > 1 {
             return Err(usage("--record takes processes of one executable at a time"));
         }
+        // A program that is started may run before a recording of it can begin.
+        let file = self.args.capture.record.as_deref().map(recording::open).transpose()?;
         let signals = Signals::install().context("failed to watch signals")?;
         let child = match &self.who {
             Who::Launch { program, argv } => {
@@ -135,6 +146,8 @@ impl<'a> Engine<'a> {
             attached: Vec::new(),
             child,
             watched: None,
+            chosen: None,
+            file,
             progress: Progress::new(self.args),
             pids: self.show.pids,
             last_look: Instant::now(),
@@ -148,7 +161,10 @@ impl<'a> Engine<'a> {
             };
             let child = running.child.as_mut();
             let installed = self.installing().install(&target, planned, scope, child)?;
-            running.progress.done(choice(installed.session.backend(), self.args.capture.backend));
+            let backend = installed.session.backend();
+            running.progress.done(choice(backend, &installed.why));
+            running.chosen =
+                (!installed.why.is_empty()).then(|| format!(" by {backend}s ({})", installed.why));
             running.add(installed, self.clock)?;
             if let Who::Exe(path) = &self.who {
                 running.watched = Some(self.watch(path, target.identity, planning));
@@ -216,13 +232,8 @@ impl<'a> Engine<'a> {
     }
 
     fn installing(&self) -> Installing<'_> {
-        Installing {
-            backend: self.args.capture.backend,
-            forced: self.forced,
-            ring_bytes: ring_bytes(self.args),
-            clock: self.clock,
-            show: &self.show,
-        }
+        let Self { args, selection, forced, clock, show, .. } = self;
+        Installing { args, selection, forced: *forced, clock: *clock, show }
     }
 
     /// The executables, each with the processes to attach to.
@@ -251,23 +262,13 @@ impl<'a> Engine<'a> {
     }
 }
 
-/// What is asked for, else what the backend does well with: uprobes slow a target down enough
-/// for any ring, trampolines do not and share its cache.
-fn ring_bytes(args: &TraceArgs) -> usize {
-    let default = match args.capture.backend {
-        Backend::Trampoline => 2,
-        Backend::Auto | Backend::Uprobe => 8,
-    };
-    (args.capture.ring.unwrap_or(default) as usize) << 20
-}
-
 impl Running<'_> {
     fn add(&mut self, installed: Installed, clock: Clock) -> anyhow::Result<()> {
-        let Installed { mut session, attach_time, notes } = installed;
-        if let Some(path) = &self.args.capture.record {
+        let Installed { mut session, attach_time, notes, .. } = installed;
+        if let Some((path, file)) = self.args.capture.record.as_ref().zip(self.file.take()) {
             let backend = session.backend();
             let (plan, offset_ns) = (session.plan(), clock.unix_offset_ns);
-            let recording = Recording::create(path, plan, offset_ns, backend, self.pids)?;
+            let recording = Recording::begin(path, file, plan, offset_ns, backend, self.pids)?;
             session.record_to(recording);
         }
         self.attach_time += attach_time;
@@ -279,16 +280,25 @@ impl Running<'_> {
     /// Lets the launched command run. Its mappings are read at once: a short-lived process
     /// is gone before its first record is.
     fn release(&mut self) -> anyhow::Result<()> {
+        let sessions = self.sessions.iter();
+        let functions: usize = sessions
+            .map(|session| session.plan().functions.iter().filter(|f| f.traced).count())
+            .sum();
+        let functions = match functions {
+            1 => "1 function".to_owned(),
+            many => format!("{many} functions"),
+        };
+        let chosen = self.chosen.take();
         let Some(child) = &mut self.child else {
             if !self.args.show.quiet {
-                let sessions = self.sessions.iter();
-                let functions: usize = sessions
-                    .map(|session| session.plan().functions.iter().filter(|f| f.traced).count())
-                    .sum();
-                sink::say(format!("tracing {functions} functions; Ctrl-C ends it"));
+                let by = chosen.unwrap_or_default();
+                sink::say(format!("tracing {functions}{by}; Ctrl-C ends it"));
             }
             return Ok(());
         };
+        if let Some(by) = chosen.filter(|_| !self.args.show.quiet) {
+            sink::say(format!("tracing {functions}{by}"));
+        }
         child.release()?;
         let pid = child.pid();
         self.progress.done(format_args!("started the command as process {pid}"));
@@ -320,20 +330,22 @@ impl Running<'_> {
         }
     }
 
-    /// One round of reading, ticking and writing.
-    pub(super) fn round(&mut self, timeout: Duration) -> anyhow::Result<()> {
+    /// One round of reading, ticking and writing. Gives how many records came.
+    pub(super) fn round(&mut self, timeout: Duration) -> anyhow::Result<usize> {
         let now_ns = clock::monotonic_ns();
-        let mut timeout = timeout;
+        let (mut timeout, mut read) = (timeout, 0);
         for session in &mut self.sessions {
             // More may be waiting behind what came, of an earlier time than now: then only the
             // records say how far time has got.
-            if session.poll(timeout, &mut self.out)? == 0 {
-                session.tick(now_ns, &mut self.out)?;
+            match session.poll(timeout, &mut self.out)? {
+                0 => session.tick(now_ns, &mut self.out)?,
+                some => read += some,
             }
             // Only the first session waits; the others have had the same time to gather.
             timeout = Duration::ZERO;
         }
-        Ok(self.out.flush()?)
+        self.out.flush()?;
+        Ok(read)
     }
 
     /// Plans a replaced file anew.
@@ -375,9 +387,10 @@ impl Running<'_> {
 
     /// Takes the plan off and reports what is left.
     fn end(&mut self, reason: Reason) -> anyhow::Result<Finished> {
+        let now_ns = clock::monotonic_ns();
         self.progress.done(format_args!("captured until {reason}"));
         if reason.drains() {
-            self.drain()?;
+            self.drain(now_ns)?;
             self.progress.done("let open calls finish");
         }
         for session in &mut self.sessions {
@@ -407,13 +420,15 @@ impl Running<'_> {
         }
     }
 
-    /// No new root opens; open trees may finish for a while.
-    fn drain(&mut self) -> anyhow::Result<()> {
+    /// No new root opens from `now_ns` on; open trees may finish for a while.
+    fn drain(&mut self, now_ns: u64) -> anyhow::Result<()> {
         let deadline = Instant::now() + self.args.capture.drain.0;
         let interrupts = self.signals.interrupts();
-        self.sessions.iter_mut().for_each(Session::drain);
-        // What is in the ring already counts: the first round must not see an idle timeline.
-        self.round(Duration::ZERO)?;
+        self.sessions.iter_mut().for_each(|session| session.drain_from(now_ns));
+        // Calls that began before count, though they are still in a ring: without them nothing
+        // seems to be open. A busy target always has more: this ends.
+        let until = Instant::now() + CATCH_UP;
+        while self.round(PAUSE)? > 0 && Instant::now() < until {}
         while Instant::now() < deadline
             && !self.signals.terminated()
             && self.signals.interrupts() == interrupts
@@ -456,13 +471,9 @@ impl Watched<'_> {
     fn replan(&self, args: &TraceArgs) -> anyhow::Result<Installed> {
         let target = Target::of_path(&self.path, args.capture.debug_file.as_deref())?;
         let planned = self.engine.planning.plan(&target)?;
-        let installing = Installing {
-            backend: args.capture.backend,
-            forced: self.engine.forced,
-            ring_bytes: ring_bytes(args),
-            clock: self.engine.clock,
-            show: &self.engine.show,
-        };
+        let Engine2 { planning, forced, clock, show } = &self.engine;
+        let selection = planning.selection;
+        let installing = Installing { args, selection, forced: *forced, clock: *clock, show };
         installing.install(&target, planned, Scope::EveryProcess, None)
     }
 }

@@ -1,8 +1,10 @@
 //! `gospect trace`: the function graph.
 
+pub(super) mod backend;
 mod choice;
 mod end;
 mod engine;
+mod fallback;
 pub(super) mod install;
 mod progress;
 mod summary;

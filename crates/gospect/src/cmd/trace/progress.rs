@@ -1,6 +1,6 @@
 //! `--verbose`: what is done, and how long it took.
 
-use crate::args::{Backend, TraceArgs};
+use crate::args::TraceArgs;
 use crate::sink;
 use probe::planner::Planned;
 use std::fmt;
@@ -52,11 +52,10 @@ impl fmt::Display for Extent<'_> {
     }
 }
 
-/// Which backend captures, and why that one.
-pub fn choice(backend: &str, asked: Backend) -> String {
-    let why = match asked {
-        Backend::Auto => "--backend auto: trampolines only when asked for",
-        Backend::Uprobe | Backend::Trampoline => "asked for with --backend",
-    };
-    format!("attached by the {backend} backend ({why})")
+/// Which backend captures, and why that one: asked for when `why` says nothing.
+pub fn choice(backend: &str, why: &str) -> String {
+    match why {
+        "" => format!("attached by the {backend} backend (asked for with --backend)"),
+        why => format!("attached by the {backend} backend (--backend auto: {why})"),
+    }
 }
