@@ -11,8 +11,8 @@ use crate::{root, say};
 
 /// Packages and tests that ask [`testkit::soak_rounds`].
 const TESTS: [(&str, &str); 3] = [
-    ("gospect", "trace_cycles"),
-    ("gospect", "trace_foreign"),
+    ("gospect", "trampoline_cycles"),
+    ("gospect", "trampoline_foreign"),
     ("capture-trampoline", "root_survive"),
 ];
 
