@@ -33,6 +33,7 @@ pub use refused::{EmitError, Obstacle, Refused};
 pub use source::ExecutableCode;
 
 use crate::layout::{self, Rings, TAG_SITE};
+use crate::payload::Payload;
 use address::{Avma, Bias, Svma};
 use binary::code::Analysis;
 use hook::{Hooked, Tables};
@@ -42,7 +43,6 @@ use select::{Selected, select};
 use std::collections::HashMap;
 use std::ops::Range;
 use stub::{Call, Stubs};
-use wire::FIELD_HEADER;
 
 /// Bytes of a patch: `jmp rel32`.
 pub const PATCH_LEN: usize = 5;
@@ -123,40 +123,18 @@ pub struct Patch {
 pub struct SiteRecord {
     /// Whether the site is installed.
     pub installed: bool,
-    /// Payload length in bytes, wire form; at the most, if it varies.
-    pub payload: u16,
-    /// Fields of a payload whose length varies, see [`SiteRecord::payload_len`]; else 0.
-    pub fields: u16,
-    /// Units of a record on a goroutine's own stack; one more on a system stack.
+    /// What their payload looks like.
+    pub payload: Payload,
+    /// Units of a record on a goroutine's own stack.
     pub units: u8,
+    /// Units of one on a system stack.
+    pub system_units: u8,
     /// SP at the function's first instruction minus SP where the record is made, bytes: to be
     /// taken from the record's depth.
     pub sp_delta: i32,
     /// Whether records count only where the lowest byte of [`Header::caller`](layout::Header) is
     /// not 0: the instruction swapped.
     pub is_guarded: bool,
-}
-
-impl SiteRecord {
-    /// How many of `bytes`, which begin with the payload, belong to it. Never more than
-    /// `payload` or than there are, whatever they hold.
-    pub fn payload_len(&self, bytes: &[u8]) -> usize {
-        let bytes = bytes.get(..usize::from(self.payload)).unwrap_or(bytes);
-        if self.fields == 0 {
-            return bytes.len();
-        }
-        let mut len = 0;
-        for _ in 0..self.fields {
-            let Some(header) = bytes.get(len..len + FIELD_HEADER) else { break };
-            let data = u16::from_le_bytes([header[2], header[3]]);
-            let next = len + FIELD_HEADER + usize::from(data).next_multiple_of(8);
-            if next > bytes.len() {
-                break;
-            }
-            len = next;
-        }
-        len
-    }
 }
 
 /// Everything to install.

@@ -23,8 +23,8 @@
 //! 24 tag    u32   site, units and SYSTEM_STACK
 //! 28 depth  u32   g.stack.hi - SP where the record is made, bytes
 //! ```
-//! With SYSTEM_STACK one more unit follows, whose first word is the address of the system
-//! g; goid is then that of `m.curg`. The payload, as `wire` defines it, ends the record.
+//! With SYSTEM_STACK the next word is the address of the system g; goid is then that of `m.curg`. The
+//! payload ends the record (see [`crate::payload`]).
 
 use address::Avma;
 
@@ -126,7 +126,7 @@ pub struct Header {
     pub site: u32,
     /// Units of the whole record. Not validated.
     pub units: u32,
-    /// Whether a unit with the system g follows.
+    /// Whether the address of the system g follows.
     pub system_stack: bool,
     /// Distance to the stack's upper end, bytes.
     pub depth: u32,

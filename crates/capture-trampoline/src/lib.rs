@@ -12,6 +12,7 @@ mod install;
 mod launch;
 pub mod layout;
 mod memory;
+pub mod payload;
 mod prepare;
 mod ptrace;
 mod reader;

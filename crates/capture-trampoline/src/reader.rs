@@ -89,6 +89,8 @@ pub(crate) struct Reader {
     /// [`AHEAD_NS`] in ticks.
     ahead: u64,
     queues: Vec<Queue>,
+    /// A payload as it lies in a ring, and as it is on the wire.
+    data: Vec<u8>,
     payload: Vec<u8>,
     produced: u64,
     hold: Duration,
@@ -126,6 +128,7 @@ impl Reader {
             latest: 0,
             ahead: 0,
             queues: (0..rings.count).map(|_| Queue::default()).collect(),
+            data: Vec::new(),
             payload: Vec::new(),
             produced: 0,
             hold: HOLD,
@@ -284,11 +287,13 @@ impl Reader {
             return 0;
         }
         self.payload.clear();
-        if site.record.payload > 0 {
-            let payload_at = UNIT * (1 + usize::from(header.system_stack));
-            let most = usize::from(site.record.payload).next_multiple_of(8);
-            ring.append(at, payload_at, most, &mut self.payload);
-            self.payload.truncate(site.record.payload_len(&self.payload));
+        let payload = site.record.payload;
+        if payload.size() > 0 {
+            self.data.clear();
+            // Rings are copied in words.
+            let words = payload.size().next_multiple_of(8);
+            ring.append(at, payload.offset(header.system_stack), words, &mut self.data);
+            payload.unpack(&self.data, &mut self.payload);
         }
         let stack = if header.system_stack { ring.word(at, UNIT) } else { 0 };
         ring.clear(at, header.units);
@@ -318,12 +323,12 @@ impl Reader {
     #[inline]
     fn plausible(&mut self, header: &Header, left: u64) -> Option<SiteInfo> {
         let site = *self.sites.get(header.site as usize).filter(|site| site.record.installed)?;
-        let extra = u32::from(header.system_stack);
-        let units = u32::from(site.record.units) + extra;
-        let room = units.saturating_sub(1 + extra) as usize * UNIT;
+        let SiteRecord { units, system_units, payload, .. } = site.record;
+        let units = u32::from(if header.system_stack { system_units } else { units });
+        let end = payload.offset(header.system_stack) + payload.size();
         let is_right = header.units == units
             && u64::from(units) <= left
-            && usize::from(site.record.payload) <= room
+            && end <= units as usize * UNIT
             // A time from before the installation, or from an earlier lap, is none.
             && header.tsc >= self.started
             && header.tsc > self.watermark.min(u64::MAX - 1)

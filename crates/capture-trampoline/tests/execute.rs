@@ -238,9 +238,7 @@ fn values_are_those_of_the_reference_interpreter() {
         }
         let mut got = Vec::new();
         machine.drain(0, &mut position, |header, rest| {
-            let skip = if header.system_stack { UNIT } else { 0 };
-            let len = usize::from(machine.emitted.sites[header.site as usize].payload);
-            got.push(rest[skip..skip + len].to_vec());
+            got.push(machine.payload(&header, rest));
         });
         assert_eq!(got, want, "{}", FUNCTIONS[function].0);
     }

@@ -4,7 +4,7 @@
 mod common;
 
 use address::{Avma, MemoryError};
-use capture_trampoline::layout::{DROPS, UNIT};
+use capture_trampoline::layout::DROPS;
 use common::hand::{FUNCTIONS, Hand};
 use common::machine::{Goroutine, Machine, State};
 use probe::interpret::{Registers, interpret};
@@ -212,10 +212,7 @@ fn reads_are_those_of_the_reference_interpreter_whatever_can_be_read() {
             });
             let mut got = Vec::new();
             machine.drain(0, &mut position, |header, rest| {
-                let skip = if header.system_stack { UNIT } else { 0 };
-                let site = &machine.emitted.sites[header.site as usize];
-                let len = site.payload_len(&rest[skip..]);
-                got.push(rest[skip..skip + len].to_vec());
+                got.push(machine.payload(&header, rest));
                 system_hits += u32::from(header.system_stack);
             });
             assert_eq!(got.len(), 2);
@@ -257,9 +254,8 @@ fn nothing_is_read_on_the_signal_stack_and_where_faults_cannot_be_handled() {
     machine.call(2, true, &before);
     let mut got = Vec::new();
     machine.drain(0, &mut 0, |header, rest| {
-        let site = &machine.emitted.sites[header.site as usize];
-        let rest = &rest[UNIT..];
-        let fields = Fields::new(&rest[..site.payload_len(rest)]);
+        let payload = machine.payload(&header, rest);
+        let fields = Fields::new(&payload);
         got.push(fields.map(|field| (field.status, field.as_u64())).collect::<Vec<_>>());
     });
     let fault = (FieldStatus::Fault, None);

@@ -83,7 +83,7 @@ impl Recorder<'_> {
     }
 
     fn spill(&self, index: usize) -> AsmMemoryOperand {
-        qword_ptr(r12 + (UNIT + self.key.values.payload() + 8 * index) as i32)
+        qword_ptr(r12 + (UNIT + self.key.values.payload().size() + 8 * index) as i32)
     }
 
     fn field_of(&mut self, field: &Field) -> Result<(), IcedError> {

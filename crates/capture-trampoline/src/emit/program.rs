@@ -5,6 +5,7 @@
 //! fields has a payload of fixed length.
 
 use super::Refused;
+use crate::payload::{MAX_PACKED, Packed, Payload};
 use wire::{
     DEREF_MAPPED, FIELD_HEADER, FieldStatus, MAX_FIELD_DATA, MAX_PAYLOAD, MAX_PROGRAM_OPS, Op,
     OpCode,
@@ -62,11 +63,15 @@ pub(super) struct FixedField {
     pub(super) status: FieldStatus,
 }
 
+impl FixedField {
+    /// Whether it has data.
+    pub(super) fn is_read(&self) -> bool {
+        self.status == FieldStatus::Ok
+    }
+}
+
 /// What stands for a field that may not be read.
 const UNREAD: FixedField = FixedField { value: ZERO, width: 8, status: FieldStatus::Unread };
-
-/// Bytes that each fixed field takes in the payload.
-pub(super) const FIXED_SIZE: usize = FIELD_HEADER + 8;
 
 /// How a field ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -128,19 +133,25 @@ pub(super) enum Values {
 }
 
 impl Values {
-    /// Payload in bytes at the most.
-    pub(super) fn payload(&self) -> usize {
+    /// What the payload looks like in the ring.
+    pub(super) fn payload(&self) -> Payload {
         match self {
-            Self::Fixed(fields) => fields.len() * FIXED_SIZE,
-            Self::Reading(fields) => fields.iter().map(Field::max_size).sum(),
+            Self::Fixed(fields) => {
+                let width = |field: &FixedField| field.is_read().then_some(field.width);
+                Payload::Packed(Packed::new(fields.iter().map(width)))
+            }
+            Self::Reading(fields) => {
+                let most: usize = fields.iter().map(Field::max_size).sum();
+                Payload::Wire { most: most as u16, fields: fields.len() as u16 }
+            }
         }
     }
 
-    /// How many fields, if the payload's length varies with what they hold.
-    pub(super) fn varying_fields(&self) -> usize {
+    /// Bytes of the payload on the wire at the most.
+    fn wire_size(&self) -> usize {
         match self {
-            Self::Fixed(_) => 0,
-            Self::Reading(fields) => fields.len(),
+            Self::Fixed(fields) => fields.len() * (FIELD_HEADER + 8),
+            Self::Reading(fields) => fields.iter().map(Field::max_size).sum(),
         }
     }
 
@@ -181,8 +192,9 @@ pub(super) fn evaluate(
         true => Values::Reading(fields),
         false => Values::Fixed(fixed.into_iter().map(|field| field.unwrap_or(UNREAD)).collect()),
     };
-    match values.payload() {
-        payload if payload > MAX_PAYLOAD => Err(Refused::Payload(payload)),
+    let is_long = matches!(&values, Values::Fixed(fields) if fields.len() > MAX_PACKED);
+    match values.wire_size() {
+        size if size > MAX_PAYLOAD || is_long => Err(Refused::Payload(size)),
         _ => Ok((values, is_complete || may_read)),
     }
 }

@@ -8,7 +8,7 @@
 //! ```
 
 use super::fetch::{Failed, SPILL_SIZE};
-use super::program::{Base, FIXED_SIZE, FixedField, Sum, Values};
+use super::program::{Base, FixedField, Sum, Values};
 use super::swap::InUse;
 use super::{EmitError, EmitOptions};
 use crate::layout::{
@@ -43,12 +43,17 @@ impl Key {
             Values::Fixed(_) => 0,
             Values::Reading(_) => SPILL_SIZE,
         };
-        UNIT + self.values.payload() + spilled
+        UNIT + self.values.payload().size() + spilled
     }
 
     /// Units of such a record.
     pub(super) fn units(&self) -> usize {
         self.size().div_ceil(UNIT)
+    }
+
+    /// Units of a record on a system stack.
+    pub(super) fn system_units(&self) -> usize {
+        (self.size() - UNIT + self.values.payload().offset(true)).div_ceil(UNIT)
     }
 }
 
@@ -228,8 +233,9 @@ impl Recorder<'_> {
     }
 
     pub(super) fn record(&mut self, stack: Stack) -> Result<(), IcedError> {
-        let extra = if stack == Stack::System { 1 } else { 0 };
-        self.reserve((self.key.units() + extra) * UNIT)?;
+        let is_system = stack == Stack::System;
+        let units = if is_system { self.key.system_units() } else { self.key.units() };
+        self.reserve(units * UNIT)?;
         self.goroutine(stack)?;
         if self.key.has_caller {
             self.asm.movzx(eax, word_ptr(r13 - 6))?;
@@ -239,17 +245,19 @@ impl Recorder<'_> {
         self.asm.mov(byte_ptr(r12 + record::DROPS), dl)?;
         self.thread()?;
         self.asm.mov(eax, dword_ptr(r13 - 4))?;
-        if stack == Stack::System {
-            self.asm.add(eax, (TAG_SYSTEM_STACK | 1 << TAG_UNITS_SHIFT) as i32)?;
+        if is_system {
+            let more = (units - self.key.units()) as u32;
+            self.asm.add(eax, (TAG_SYSTEM_STACK | more << TAG_UNITS_SHIFT) as i32)?;
         }
         self.asm.mov(dword_ptr(r12 + record::TAG), eax)?;
         self.asm.mov(rax, qword_ptr(r14 + self.runtime.g_stack_hi))?;
         self.asm.sub(rax, rsp)?;
         self.asm.mov(dword_ptr(r12 + record::DEPTH), eax)?;
         if let Values::Fixed(fields) = &self.key.values {
-            for (index, field) in fields.iter().enumerate() {
-                let at = (1 + extra) * UNIT + index * FIXED_SIZE;
+            let mut at = self.key.values.payload().offset(is_system);
+            for field in fields.iter().filter(|field| field.is_read()) {
                 self.field(field, at as u32)?;
+                at += usize::from(field.width);
             }
         }
         Ok(())
@@ -304,15 +312,15 @@ impl Recorder<'_> {
         self.asm.mov(byte_ptr(r12 + record::TID_HIGH), al)
     }
 
-    /// Header and data of one field, as `wire` lays them out.
+    /// Data of one field.
     fn field(&mut self, field: &FixedField, at: u32) -> Result<(), IcedError> {
-        let width = u32::from(field.width);
-        let status = field.status as u32;
-        self.asm.mov(dword_ptr(r12 + at), (width << 16 | status) as i32)?;
-        self.asm.mov(dword_ptr(r12 + at + 4u32), width as i32)?;
         self.sum(field.value)?;
-        self.narrow(field.width)?;
-        self.asm.mov(qword_ptr(r12 + at + 8u32), rax)
+        match field.width {
+            1 => self.asm.mov(byte_ptr(r12 + at), al),
+            2 => self.asm.mov(word_ptr(r12 + at), ax),
+            4 => self.asm.mov(dword_ptr(r12 + at), eax),
+            _ => self.asm.mov(qword_ptr(r12 + at), rax),
+        }
     }
 
     /// Clears what is above so many bytes of RAX.

@@ -41,9 +41,9 @@ impl Selected {
             if let Some(site) = sites.get_mut(site as usize) {
                 *site = SiteRecord {
                     installed: true,
-                    payload: key.values.payload() as u16,
-                    fields: key.values.varying_fields() as u16,
+                    payload: key.values.payload(),
                     units: key.units() as u8,
+                    system_units: key.system_units() as u8,
                     sp_delta,
                     is_guarded: key.swap.is_some(),
                 };
@@ -182,7 +182,7 @@ fn key(plan: &Plan, event: &Event, may_read: bool) -> Result<(Key, bool), Refuse
         swap: None,
     };
     if key.units() > MAX_UNITS {
-        return Err(Refused::Payload(key.values.payload()));
+        return Err(Refused::Payload(key.values.payload().size()));
     }
     Ok((key, is_complete))
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::layout::{DATA, DROPS, HEAD, LIMIT, SLACK, tag};
+use crate::payload::{Packed, Payload};
 use address::Avma;
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -10,17 +11,28 @@ use std::os::fd::AsFd as _;
 const RINGS: Rings = Rings { base: Avma(0), count: 2, bytes: SLACK };
 const SLOTS: u64 = SLACK as u64 / UNIT as u64;
 
-/// Site 0 carries nothing, site 1 carries 40 bytes, site 2 is not installed, site 3 is a swap.
+/// Site 0 carries nothing, site 1 carries 40 bytes, site 2 is not installed, site 3 is a swap, site
+/// 4 carries 4 bytes and 1.
 fn sites() -> Vec<SiteInfo> {
-    let site = |installed, payload, units, is_guarded| SiteInfo {
-        record: SiteRecord { installed, payload, units, sp_delta: 16, fields: 0, is_guarded },
+    let site = |installed, payload: usize, units, is_guarded| SiteInfo {
+        record: SiteRecord {
+            installed,
+            payload: Payload::Packed(Packed::new(vec![Some(8); payload / 8])),
+            units,
+            system_units: units + 1,
+            sp_delta: 16,
+            is_guarded,
+        },
         is_entry: payload == 0,
     };
+    let mut narrow = site(true, 0, 2, false);
+    narrow.record.payload = Payload::Packed(Packed::new([Some(4), Some(1)]));
     vec![
         site(true, 0, 1, false),
         site(true, 40, 3, false),
         site(false, 0, 1, false),
         site(true, 0, 1, true),
+        narrow,
     ]
 }
 
@@ -146,6 +158,18 @@ fn a_swap_that_did_not_swap_is_neither_a_record_nor_lost() {
 }
 
 #[test]
+fn fields_of_less_than_a_word_are_whole() {
+    let mut target = Target::new();
+    let (at, drops) = target.reserve(0, 2).unwrap();
+    target.fill(at, drops, 4, 5, &[1, 2, 3, 4, 5]);
+    target.commit(at);
+    target.settle();
+    let record = Record::parse(&target.seen[0]).unwrap();
+    let fields = wire::Fields::new(record.payload).map(|field| field.data.to_vec());
+    assert_eq!(fields.collect::<Vec<_>>(), [vec![1, 2, 3, 4], vec![5]]);
+}
+
+#[test]
 fn rings_are_merged_by_time() {
     let mut target = Target::new();
     for goid in 1..=20 {
@@ -167,6 +191,9 @@ fn a_record_has_all_its_parts() {
     target.commit(at);
     target.settle();
     let record = Record::parse(&target.seen[0]).unwrap();
+    // Five fields of 8 bytes, of which the ring has the data alone.
+    let fields = payload.chunks(8).flat_map(|data| [&[0, 0, 8, 0, 8, 0, 0, 0], data].concat());
+    let payload: Vec<u8> = fields.collect();
     let expected = Record {
         ts_ns: record.ts_ns,
         goid: 5,
@@ -318,8 +345,8 @@ proptest! {
         let mut last = 0;
         for bytes in &target.seen {
             let record = Record::parse(bytes).unwrap();
-            prop_assert!(record.site < 2 && record.pid == 7);
-            prop_assert_eq!(record.payload.len(), [0, 40][record.site as usize]);
+            prop_assert!(record.site != 2 && record.pid == 7);
+            prop_assert_eq!(record.payload.len(), [0, 80, 0, 0, 32][record.site as usize]);
             prop_assert!(record.ts_ns >= last);
             last = record.ts_ns;
         }

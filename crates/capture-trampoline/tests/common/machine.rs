@@ -218,6 +218,14 @@ impl Machine {
         }
     }
 
+    /// The payload of a record on the wire; `rest` is what follows its first unit.
+    pub fn payload(&self, header: &Header, rest: &[u8]) -> Vec<u8> {
+        let payload = self.emitted.sites[header.site as usize].payload;
+        let mut out = Vec::new();
+        payload.unpack(&rest[payload.offset(header.system_stack) - UNIT..], &mut out);
+        out
+    }
+
     /// Calls a function, with the registers of `state` but SP. Gives the registers behind the call.
     pub fn call(&self, function: usize, patched: bool, state: &State) -> State {
         let base = if patched { PATCHED } else { PLAIN };
