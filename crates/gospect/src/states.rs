@@ -6,5 +6,5 @@ mod pipeline;
 mod session;
 
 pub use filter::Filter;
-pub use pipeline::{StatesOptions, StatesPipeline};
+pub use pipeline::{StatesOptions, StatesPipeline, write_summary};
 pub use session::StatesSession;

@@ -215,6 +215,30 @@ fn root_goroutines_from_before_the_attach_are_told_of() {
     }
 }
 
+/// Detached from while everything changes, and of two executables at once.
+#[test]
+fn root_chains_are_unbroken_up_to_the_detach() {
+    let programs = [oldest(), newest()].map(|go| Fixture::build("states", &go, Mode::Exe));
+    let running: Vec<Running> = programs
+        .iter()
+        .map(|program| {
+            Running::start(program, &["-n", "20", "-work", "timer,mutex", "-repeat", "100000"])
+        })
+        .collect();
+    let pids: Vec<String> = running.iter().map(|running| running.pid().to_string()).collect();
+    running.iter().for_each(|running| _ = running.wait_for("ready", LIMIT));
+    let path = result_file("sched-detach");
+    let (out, pids) = (path.to_str().unwrap(), pids.join(","));
+    let command =
+        ["sched", "-p", &pids, "--duration", "1s", "--events", "--format", "json", "-o", out];
+    gospect().run(&command).expect_code(0);
+    let lines = lines(&path);
+    check(&lines, "both");
+    assert_eq!(lines.iter().filter(|line| line.r#type == "summary").count(), 1);
+    let of = |running: &Running| lines.iter().filter(|line| line.pid == running.pid()).count();
+    assert!(running.iter().all(|running| of(running) > 1000));
+}
+
 /// A recording gives what the capture gave.
 #[test]
 fn root_a_recording_is_shown_as_the_capture_was() {

@@ -34,8 +34,8 @@ pub use goroutine_go::GoNames;
 pub use info::{BuildFacts, DwarfFacts, Fact, FunctionCounts, Info, ModuleInfo};
 pub use json::Json;
 pub use sched::{
-    GoroutineRows, Origins, Perfetto, StatesJson, StatesSummary, StatesText, nothing_changed,
-    write_goroutine_table, write_reason_table, write_site_table,
+    GoroutineRows, Origins, Perfetto, StatesJson, StatesPart, StatesSummary, StatesText,
+    nothing_changed, write_goroutine_table, write_reason_table, write_site_table,
 };
 pub use stat::{write_stat_json, write_stat_table};
 pub use summary::{RefusedFunction, Summary, zero_hits_reason};

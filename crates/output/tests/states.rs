@@ -4,8 +4,8 @@
 mod support;
 
 use output::{
-    Clock, GoroutineRows, Perfetto, StatesJson, StatesSummary, StatesText, Summary, SymbolTable,
-    nothing_changed, write_goroutine_table, write_reason_table, write_site_table,
+    Clock, GoroutineRows, Perfetto, StatesJson, StatesPart, StatesSummary, StatesText, Summary,
+    SymbolTable, nothing_changed, write_goroutine_table, write_reason_table, write_site_table,
 };
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -120,8 +120,11 @@ fn json_lines() {
     json.reasons(&tally, reasons, &mut out).unwrap();
     let capture = Summary { backend: "uprobe".into(), sites: 8, ..Summary::default() };
     let counters = told.counters;
-    let summary = StatesSummary { capture: &capture, counters, tally: &tally, reasons };
-    summary.write_json(&Names, &mut out).unwrap();
+    let part = StatesPart { counters, tally: &tally, reasons, symbols: &Names };
+    let summary = StatesSummary { capture: &capture, parts: vec![part] };
+    summary.write_json(&mut out).unwrap();
+    // Of two executables there is one summary.
+    StatesSummary { capture: &capture, parts: vec![part, part] }.write_json(&mut out).unwrap();
     golden("states-json", out);
 }
 
@@ -151,8 +154,9 @@ fn tables_and_summary() {
         ..Summary::default()
     };
     let counters = told.counters;
-    let summary = StatesSummary { capture: &capture, counters, tally: &tally, reasons };
-    summary.write_results(&Names, &mut out).unwrap();
+    let part = StatesPart { counters, tally: &tally, reasons, symbols: &Names };
+    let summary = StatesSummary { capture: &capture, parts: vec![part] };
+    summary.write_results(&mut out).unwrap();
     out.write_all(b"\n").unwrap();
     summary.write_text(&mut out).unwrap();
     golden("states-tables", out);

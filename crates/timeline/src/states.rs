@@ -38,6 +38,9 @@ const MAX_HELD: usize = 32;
 /// Goroutines whose ends are remembered while memory is read.
 const MAX_ENDED: usize = 1 << 18;
 
+/// Breaks that may still find their explanation.
+const MAX_BREAKS: usize = 1 << 12;
+
 /// How long a record waits for an earlier one, nanoseconds.
 const WINDOW_NS: u64 = 50_000_000;
 
@@ -89,6 +92,8 @@ pub struct States {
     /// Whose steps are to be given up, and when.
     patience: VecDeque<(u64, Who)>,
     threads: Threads,
+    /// When breaks were that no loss explains so far.
+    breaks: VecDeque<u64>,
     tally: Tally,
     counters: StateCounters,
 }
@@ -105,6 +110,7 @@ impl States {
             held: HashMap::default(),
             patience: VecDeque::new(),
             threads: Threads::default(),
+            breaks: VecDeque::new(),
             tally: Tally::default(),
             counters: StateCounters::default(),
         }
@@ -154,6 +160,7 @@ impl States {
         }
         if let Some((gap, lost)) = self.losses.note(record) {
             out.extend(Event::of_gap(&gap));
+            self.explain_breaks(&gap);
             self.threads = Threads::default();
             self.counters.gaps += 1;
             self.counters.lost += u64::from(lost);
@@ -332,11 +339,27 @@ impl States {
                     let is_loss = chain.gaps != self.counters.gaps;
                     self.counters.mended += u64::from(is_loss);
                     self.counters.breaks += u64::from(!is_loss);
+                    if !is_loss && self.breaks.len() < MAX_BREAKS {
+                        self.breaks.push_back(step.ts_ns);
+                    }
                 }
                 Some(_) => {}
                 None => continue,
             }
             self.take(who, &step, out);
+        }
+    }
+
+    /// A loss becomes known by the next record of its ring, and that may come long after what
+    /// follows the loss elsewhere: breaks of that time are its doing.
+    fn explain_breaks(&mut self, gap: &crate::Event) {
+        if let crate::Event::Gap { from_ns, to_ns, .. } = *gap {
+            let within = from_ns..=to_ns.saturating_add(WINDOW_NS);
+            let before = self.breaks.len();
+            self.breaks.retain(|ts_ns| !within.contains(ts_ns));
+            let explained = before.saturating_sub(self.breaks.len()) as u64;
+            self.counters.breaks = self.counters.breaks.saturating_sub(explained);
+            self.counters.mended += explained;
         }
     }
 

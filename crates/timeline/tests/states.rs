@@ -194,6 +194,24 @@ fn without_its_predecessor_a_change_is_a_break_that_is_counted() {
     assert_eq!(life.times.total_ns(), life.to_ns - life.from_ns);
 }
 
+#[test]
+fn a_break_is_explained_by_a_loss_that_becomes_known_later() {
+    let on_cpu_1 = |mut bytes: Vec<u8>, lost: u32| {
+        bytes[52..56].copy_from_slice(&lost.to_le_bytes());
+        bytes[56] = 1;
+        bytes
+    };
+    let tape = vec![
+        on_cpu_1(creation(1, 1, 1, 0), 0),
+        change(2, 1, 1, 2, 0, 0),
+        change(3_000_000, 1, 4, 1, 19, 0),
+        change(900_000_000, 1, 1, 2, 19, 0),
+        on_cpu_1(creation(901_000_000, 2, 1, 0), 1),
+    ];
+    let (_, counters, _) = follow(&tape, 1_000_000_000);
+    assert_eq!((counters.breaks, counters.mended, counters.gaps), (0, 1, 1));
+}
+
 proptest! {
     #[test]
     fn generated_lives_come_out_as_they_went_in(lives in lives(), end in 0u64..1000) {

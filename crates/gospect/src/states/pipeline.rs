@@ -3,7 +3,7 @@
 use super::filter::Filter;
 use crate::args::{StatesBy, StatesFormat};
 use output::{
-    Clock, GoroutineRows, Perfetto, StatesJson, StatesSummary, StatesText, Summary, SymbolTable,
+    Clock, GoroutineRows, Perfetto, StatesJson, StatesPart, StatesSummary, StatesText, SymbolTable,
     write_goroutine_table, write_reason_table, write_site_table,
 };
 use probe::Plan;
@@ -175,8 +175,7 @@ impl StatesPipeline {
         }
     }
 
-    /// Tells of the goroutines that live, writes tables and the summary; results to `out`, what
-    /// else there is to know of a text to `notes`.
+    /// Tells of the goroutines that live, and writes tables.
     pub fn finish(
         &mut self,
         now_ns: u64,
@@ -205,26 +204,12 @@ impl StatesPipeline {
         Ok(())
     }
 
-    /// Writes the summary, which `finish` has prepared: results to `out`, what else there is to
-    /// know of a text to `notes`.
-    pub fn summary(
-        &mut self,
-        capture: &Summary,
-        symbols: &dyn Symbolizer,
-        out: &mut dyn Write,
-        notes: Option<&mut dyn Write>,
-    ) -> io::Result<()> {
-        let mut counters = self.at_end.unwrap_or_default();
+    /// What `finish` has prepared for the summary.
+    pub fn part<'a>(&'a self, symbols: &'a dyn Symbolizer) -> Option<StatesPart<'a>> {
+        let mut counters = self.at_end?;
         counters.invalid += self.malformed;
-        let Some(tally) = &self.chosen else { return Ok(()) };
-        let summary = StatesSummary { capture, counters, tally, reasons: self.states.reasons() };
-        match &self.show {
-            StatesShow::Json(_) => return summary.write_json(symbols, out),
-            StatesShow::Tables => summary.write_results(symbols, out)?,
-            StatesShow::Text(_) | StatesShow::Perfetto(_) => {}
-        }
-        out.flush()?;
-        notes.map_or(Ok(()), |notes| summary.write_text(notes))
+        let (tally, reasons) = (self.chosen.as_ref()?, self.states.reasons());
+        Some(StatesPart { counters, tally, reasons, symbols })
     }
 
     fn pass_on(&mut self, symbols: &dyn Symbolizer, out: &mut dyn Write) -> io::Result<()> {
@@ -275,4 +260,20 @@ impl StatesPipeline {
             }
         }
     }
+}
+
+/// Writes the summary: results to `out`, what else there is to know of a text to `notes`.
+pub fn write_summary(
+    summary: &StatesSummary<'_>,
+    options: &StatesOptions,
+    out: &mut dyn Write,
+    notes: Option<&mut dyn Write>,
+) -> io::Result<()> {
+    match (options.format, options.events) {
+        (StatesFormat::Json, _) => return summary.write_json(out),
+        (StatesFormat::Text, false) => summary.write_results(out)?,
+        (StatesFormat::Text, true) | (StatesFormat::Perfetto, _) => {}
+    }
+    out.flush()?;
+    notes.map_or(Ok(()), |notes| summary.write_text(notes))
 }

@@ -2,13 +2,14 @@
 
 use super::found::found_records;
 use super::pipeline::{StatesOptions, StatesPipeline};
+use crate::clock;
 use crate::recording::Recording;
 use crate::session::{Costs, Tariff};
 use crate::symbols::Symbols;
 use crate::target::Target;
 use anyhow::Context as _;
 use capture::{Capture, Counters};
-use output::{Clock, Summary};
+use output::{Clock, StatesPart, Summary};
 use probe::Plan;
 use probe::planner::Planned;
 use std::collections::{BTreeSet, VecDeque};
@@ -46,6 +47,8 @@ pub struct StatesSession {
     cost_ns: u64,
     seen: BTreeSet<u32>,
     exited: BTreeSet<u32>,
+    /// When it ended, on the capture's clock.
+    closed_ns: Option<u64>,
     detach_time: Option<Duration>,
 }
 
@@ -74,6 +77,7 @@ impl StatesSession {
             cost_ns: 0,
             seen: BTreeSet::new(),
             exited: BTreeSet::new(),
+            closed_ns: None,
             detach_time: None,
         }
     }
@@ -154,6 +158,10 @@ impl StatesSession {
             self.pipeline.malformed();
             return Ok(());
         };
+        // While sites are taken off one after the other, what is still seen is not whole.
+        if record.kind == RecordKind::Hit && self.closed_ns.is_some_and(|end| record.ts_ns > end) {
+            return Ok(());
+        }
         if let Some(recording) = &mut self.recording {
             recording.record(bytes)?;
         }
@@ -209,6 +217,7 @@ impl StatesSession {
     pub fn detach(&mut self) -> anyhow::Result<()> {
         if self.detach_time.is_none() {
             let start = Instant::now();
+            self.closed_ns = Some(clock::monotonic_ns());
             self.capture.detach().context("failed to detach")?;
             self.detach_time = Some(start.elapsed());
         }
@@ -242,18 +251,14 @@ impl StatesSession {
 
     /// Tells of the goroutines that live, and writes tables.
     pub fn finish(&mut self, now_ns: u64, out: &mut dyn Write) -> anyhow::Result<()> {
+        let now_ns = self.closed_ns.unwrap_or(now_ns);
         self.recording.iter_mut().for_each(|recording| recording.end(now_ns));
         Ok(self.pipeline.finish(now_ns, &self.symbols, out)?)
     }
 
-    /// See [`StatesPipeline::summary`].
-    pub fn summary(
-        &mut self,
-        capture: &Summary,
-        out: &mut dyn Write,
-        notes: Option<&mut dyn Write>,
-    ) -> anyhow::Result<()> {
-        Ok(self.pipeline.summary(capture, &self.symbols, out, notes)?)
+    /// See [`StatesPipeline::part`].
+    pub fn part(&self) -> Option<StatesPart<'_>> {
+        self.pipeline.part(&self.symbols)
     }
 
     /// Ends the recorded file with the names it needs.

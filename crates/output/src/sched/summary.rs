@@ -5,21 +5,38 @@ use crate::duration::short_duration;
 use crate::printable::push_printable;
 use crate::summary::Summary;
 use serde::Serialize;
+use std::cmp::Reverse;
 use std::io::{self, Write};
 use std::sync::Arc;
 use timeline::Symbolizer;
 use timeline::states::{Latency, LongWait, Reasons, StateCounters, Tally};
 
+/// Waits that are listed.
+const LONGEST: usize = 10;
+
+/// Figures of calls in the summary of a trace.
+const CALLS: [&str; 7] =
+    ["functions", "entries", "exits", "calls", "open", "orphan_exits", "drained"];
+
 /// What is said at the end.
 pub struct StatesSummary<'a> {
     /// What every capture says: backend, sites, refusals, times, notes.
     pub capture: &'a Summary,
+    /// What was seen, by executable.
+    pub parts: Vec<StatesPart<'a>>,
+}
+
+/// What was seen of the processes of one executable.
+#[derive(Clone, Copy)]
+pub struct StatesPart<'a> {
     /// What was counted.
     pub counters: StateCounters,
     /// Sums.
     pub tally: &'a Tally,
     /// Names of reasons.
     pub reasons: &'a Reasons,
+    /// Names of addresses.
+    pub symbols: &'a dyn Symbolizer,
 }
 
 #[derive(Serialize)]
@@ -49,27 +66,52 @@ struct SummaryJson<'a> {
     longest: Vec<LongWaitJson<'a>>,
 }
 
-impl StatesSummary<'_> {
+impl<'a> StatesSummary<'a> {
+    fn counters(&self) -> StateCounters {
+        let mut sum = StateCounters::default();
+        self.parts.iter().for_each(|part| sum.add(&part.counters));
+        sum
+    }
+
+    fn latency(&self) -> Latency {
+        let mut sum = Tally::default();
+        self.parts.iter().for_each(|part| sum.add_latency(part.tally));
+        sum.latency()
+    }
+
+    /// The longest waits of all, with what tells their names.
+    fn longest(&self) -> Vec<(LongWait, &StatesPart<'a>)> {
+        let of = |part: &'_ StatesPart<'a>| part.tally.longest().to_vec();
+        let mut all: Vec<_> = self
+            .parts
+            .iter()
+            .flat_map(|part| of(part).into_iter().map(move |w| (w, part)))
+            .collect();
+        all.sort_by_key(|(wait, _)| Reverse(wait.ns));
+        all.truncate(LONGEST);
+        all
+    }
+
     /// Writes the JSON line: what the summary of a trace has that holds here too, and the
     /// counts of states.
-    pub fn write_json(&self, symbols: &dyn Symbolizer, out: &mut dyn Write) -> io::Result<()> {
+    pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut origins = Origins::default();
-        let longest = self.tally.longest();
+        let longest = self.longest();
         let places: Vec<_> = longest
             .iter()
-            .map(|wait| origins.created_by(wait.who.pid, &wait.origin, symbols))
+            .map(|(wait, part)| origins.created_by(wait.who.pid, &wait.origin, part.symbols))
             .collect();
-        let longest = longest.iter().zip(&places).map(|(wait, place)| LongWaitJson {
+        let longest = longest.iter().zip(&places).map(|((wait, part), place)| LongWaitJson {
             ns: wait.ns,
             pid: wait.who.pid,
             goid: wait.who.goid,
-            reason: self.reasons.name(wait.reason),
+            reason: part.reasons.name(wait.reason),
             created_by: place.as_deref().map(PlaceJson::of),
             still: wait.is_open,
         });
-        let Latency { count, p50_ns, p90_ns, p99_ns, max_ns } = self.tally.latency();
+        let Latency { count, p50_ns, p90_ns, p99_ns, max_ns } = self.latency();
         let states = SummaryJson {
-            counters: self.counters,
+            counters: self.counters(),
             latency: LatencyJson { count, p50_ns, p90_ns, p99_ns, max_ns },
             longest: longest.collect(),
         };
@@ -77,8 +119,7 @@ impl StatesSummary<'_> {
         let states = serde_json::to_value(&states)?;
         if let (Some(all), serde_json::Value::Object(states)) = (all.as_object_mut(), states) {
             // Figures of calls, of which there are none.
-            for key in ["functions", "entries", "exits", "calls", "open", "orphan_exits", "drained"]
-            {
+            for key in CALLS {
                 all.remove(key);
             }
             all.extend(states);
@@ -92,12 +133,12 @@ impl StatesSummary<'_> {
 
     /// Records lost, whoever counted more.
     fn lost(&self) -> u64 {
-        self.capture.lost.max(self.counters.lost)
+        self.capture.lost.max(self.counters().lost)
     }
 
     /// Writes the part of the summary that is a result: latency and the longest waits.
-    pub fn write_results(&self, symbols: &dyn Symbolizer, out: &mut dyn Write) -> io::Result<()> {
-        let latency = self.tally.latency();
+    pub fn write_results(&self, out: &mut dyn Write) -> io::Result<()> {
+        let latency = self.latency();
         if latency.count > 0 {
             let [p50, p90, p99, max] =
                 [latency.p50_ns, latency.p90_ns, latency.p99_ns, latency.max_ns]
@@ -108,18 +149,18 @@ impl StatesSummary<'_> {
                 latency.count
             )?;
         }
-        let longest = self.tally.longest();
+        let longest = self.longest();
         if !longest.is_empty() {
             writeln!(out, "\nwaited longest:")?;
         }
         let mut origins = Origins::default();
-        for wait in longest {
+        for (wait, part) in &longest {
             let LongWait { ns, who, is_open, .. } = wait;
             let mut reason = String::new();
-            let name = self.reasons.name(wait.reason);
+            let name = part.reasons.name(wait.reason);
             push_printable(&mut reason, name.as_deref().unwrap_or("unknown"));
             let still = if *is_open { " (still)" } else { "" };
-            let origin = origins.text(who.pid, &wait.origin, symbols);
+            let origin = origins.text(who.pid, &wait.origin, part.symbols);
             let ns = short_duration(*ns);
             writeln!(out, "  {ns:>10}  g{} {reason}{still}  {origin}", who.goid)?;
         }
@@ -128,7 +169,7 @@ impl StatesSummary<'_> {
 
     /// Writes what else there is to know, for stderr.
     pub fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        let counters = &self.counters;
+        let counters = &self.counters();
         writeln!(
             out,
             "{} changes of state; {} goroutines made, {} ended, {} live; {} sites ({}); {} lost",

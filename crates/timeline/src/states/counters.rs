@@ -42,3 +42,31 @@ pub struct StateCounters {
     /// Records lost in those gaps.
     pub lost: u64,
 }
+
+impl StateCounters {
+    /// Adds what was counted elsewhere.
+    pub fn add(&mut self, other: &Self) {
+        let pairs = [
+            (&mut self.records, other.records),
+            (&mut self.changes, other.changes),
+            (&mut self.made, other.made),
+            (&mut self.ended, other.ended),
+            (&mut self.live, other.live),
+            (&mut self.found, other.found),
+            (&mut self.repairs, other.repairs),
+            (&mut self.breaks, other.breaks),
+            (&mut self.mended, other.mended),
+            (&mut self.vanished, other.vanished),
+            (&mut self.making, other.making),
+            (&mut self.pseudo, other.pseudo),
+            (&mut self.no_goroutine, other.no_goroutine),
+            (&mut self.invalid, other.invalid),
+            (&mut self.evicted, other.evicted),
+            (&mut self.gaps, other.gaps),
+            (&mut self.lost, other.lost),
+        ];
+        for (sum, count) in pairs {
+            *sum = sum.saturating_add(count);
+        }
+    }
+}

@@ -189,6 +189,14 @@ impl Tally {
         }
     }
 
+    /// Adds the latencies of another one.
+    pub fn add_latency(&mut self, other: &Self) {
+        if let (Some(sum), Some(other)) = (&mut self.latency, &other.latency) {
+            // Both have the same bounds.
+            _ = sum.add(other);
+        }
+    }
+
     /// Counts a goroutine that `change` makes or ends.
     pub fn count(&mut self, change: &Change) {
         let site = self.site(change.who.pid, change.origin);

@@ -4,8 +4,8 @@ use crate::args::{Format, ReportArgs, StatesFormat};
 use crate::failure::{Outcome, usage};
 use crate::recording::Ending;
 use crate::sink;
-use crate::states::{StatesOptions, StatesPipeline};
-use output::{Clock, Summary, SymbolTable, nothing_changed};
+use crate::states::{StatesOptions, StatesPipeline, write_summary};
+use output::{Clock, StatesSummary, Summary, SymbolTable, nothing_changed};
 use probe::Plan;
 use std::fs::File;
 use std::io::{BufReader, Write};
@@ -52,7 +52,9 @@ impl Recorded {
         let summary = self.summary(&plan, &pipeline);
         let mut stderr = std::io::stderr();
         let notes: Option<&mut dyn Write> = if args.show.quiet { None } else { Some(&mut stderr) };
-        pipeline.summary(&summary, &names, &mut out, notes)?;
+        let parts = pipeline.part(&names).into_iter().collect();
+        let whole = StatesSummary { capture: &summary, parts };
+        write_summary(&whole, &options(args)?, &mut out, notes)?;
         out.flush()?;
         let counters = pipeline.counters();
         let grave =

@@ -9,13 +9,13 @@ use crate::cmd::trace::who::Who;
 use crate::failure::{Outcome, usage};
 use crate::recording::{self, Recording};
 use crate::signals::Signals;
-use crate::states::{StatesOptions, StatesSession};
+use crate::states::{StatesOptions, StatesSession, write_summary};
 use crate::target::Target;
 use crate::{clock, explain, launch, sink};
 use anyhow::Context as _;
 use capture::Scope;
 use capture_uprobe::Options;
-use output::Clock;
+use output::{Clock, StatesSummary};
 use probe::selection::Selection;
 use process::{Held, Process};
 use std::fs::File;
@@ -56,6 +56,7 @@ pub struct Running<'a> {
     file: Option<File>,
     /// By which backend and why, when gospect chose it.
     chosen: String,
+    options: StatesOptions,
     /// Whether a terminal is shown how things stand.
     live: bool,
 }
@@ -108,6 +109,7 @@ impl<'a> Engine<'a> {
             child,
             file,
             chosen: String::new(),
+            options: self.options.clone(),
             out: std::mem::replace(&mut self.out, Box::new(std::io::sink())),
         };
         for (target, pids, planned) in plans {
@@ -316,13 +318,14 @@ impl Running<'_> {
     /// Writes the summary and decides the exit code.
     fn conclude(mut self, reason: Reason) -> anyhow::Result<Outcome> {
         let (summary, outcome) = summarize(&mut self, reason)?;
-        let mut stderr = std::io::stderr();
         for session in &mut self.sessions {
             session.finish_recording(&summary)?;
-            let notes: Option<&mut dyn Write> =
-                if self.args.quiet { None } else { Some(&mut stderr) };
-            session.summary(&summary, &mut self.out, notes)?;
         }
+        let mut stderr = std::io::stderr();
+        let notes: Option<&mut dyn Write> = if self.args.quiet { None } else { Some(&mut stderr) };
+        let parts = self.sessions.iter().filter_map(StatesSession::part).collect();
+        let whole = StatesSummary { capture: &summary, parts };
+        write_summary(&whole, &self.options, &mut self.out, notes)?;
         self.out.flush()?;
         Ok(outcome)
     }
