@@ -420,6 +420,13 @@ pub(crate) fn check_image(process: &Process, request: &Request<'_>) -> Result<()
     })
 }
 
+/// Whether trampolines can be put into a process, as far as can be known without stopping it.
+///
+/// Errors: as for an installation, with what stands in the way.
+pub fn check(pid: u32) -> Result<(), capture::Error> {
+    Ok(ptrace::check_access(pid)?)
+}
+
 /// Takes out of a process what a killed tracer left in it. `Ok(None)` when there is nothing.
 ///
 /// Errors: [`capture::Error::Permission`] when the tracer lives, and as for an installation.

@@ -22,7 +22,7 @@ mod step;
 mod view;
 
 pub use crate::clock::why_unusable;
-pub use capture::{Options, TrampolineCapture, carrier, remove_leftovers};
+pub use capture::{Options, TrampolineCapture, carrier, check, remove_leftovers};
 pub use error::Error;
 pub use install::{Removal, Report, is_carrier};
 pub use prepare::refusals;

@@ -161,23 +161,25 @@ fn root_a_running_target_survives_random_moments(path: &Path) {
     finish(target);
 }
 
-/// Steps between stops, where the target may become another program.
+/// Steps between stops, where the target may end or become another program.
 const FREE: [&str; 4] = ["checked", "opened", "patched all", "restored"];
 
-/// Where, and which process.
-static REPLACED: OnceLock<(String, u32)> = OnceLock::new();
+/// Where, which process, and how: `exec` or `end`.
+static REPLACED: OnceLock<(String, u32, String)> = OnceLock::new();
 
-/// Makes the target replace itself, and comes back when it has.
+/// Makes the target replace itself or kills it, and comes back when that has happened.
 fn replace_at(name: &'static str) {
-    let Some((wanted, pid)) = REPLACED.get() else { return };
+    let Some((wanted, pid, how)) = REPLACED.get() else { return };
     if name != wanted {
         return;
     }
-    kill_process(Pid::from_raw(*pid as i32).unwrap(), Signal::USR1).unwrap();
+    let signal = if how == "exec" { Signal::USR1 } else { Signal::KILL };
+    kill_process(Pid::from_raw(*pid as i32).unwrap(), signal).unwrap();
     let start = Instant::now();
+    // What has ended has no arguments any more.
     let is_new = || {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap();
-        line.windows(4).any(|word| word == b"-new")
+        line.windows(4).any(|word| word == b"-new") || line.is_empty()
     };
     while !is_new() {
         assert!(start.elapsed() < LIMIT, "no execve");
@@ -187,12 +189,12 @@ fn replace_at(name: &'static str) {
     std::thread::sleep(Duration::from_millis(20));
 }
 
-/// `REPLACED_TRACER EXE PID WHERE`: one capture; says what came of it.
+/// `REPLACED_TRACER EXE PID WHERE HOW`: one capture; says what came of it.
 fn replaced_tracer(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let mut text = || args.next().unwrap().into_string().unwrap();
-    let (exe, pid, place) = (PathBuf::from(text()), text().parse().unwrap(), text());
+    let (exe, pid) = (PathBuf::from(text()), text().parse().unwrap());
     let subject = Subject::new(&exe, &PATTERNS);
-    REPLACED.set((place, pid)).unwrap();
+    REPLACED.set((text(), pid, text())).unwrap();
     set_step_hook(replace_at);
     let result = subject.attach(pid).and_then(|mut capture| capture.detach());
     eprintln!("result: {}", result.map_or_else(|error| format!("{error:?}"), |()| "fine".into()));
@@ -202,19 +204,27 @@ fn replaced_tracer(mut args: impl Iterator<Item = OsString>) -> ExitCode {
 /// What is known about a program must not be done to the one that follows it in the process.
 fn root_a_program_that_replaces_another_is_left_alone() {
     let path = Fixture::build("odd", &newest(), Mode::Exe);
-    for place in FREE {
+    for (place, how) in FREE.into_iter().flat_map(|place| [(place, "exec"), (place, "end")]) {
         let mut target = Running::held(&path, &["-do", "exec"]);
         target.go();
         target.wait_for("odd", LIMIT);
         let pid = target.pid();
         let mut command = Command::new("/proc/self/exe");
-        command.arg(REPLACED_TRACER).arg(&path).arg(pid.to_string()).arg(place);
+        command.arg(REPLACED_TRACER).arg(&path).arg(pid.to_string()).args([place, how]);
         let output = command.stdin(Stdio::null()).output().unwrap();
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{place}: {text}");
         // From the removal's first step on there is nothing to complain of.
-        let expected = if place == "restored" { "fine" } else { "Replaced" };
-        assert!(text.contains(expected), "{place}: {text}");
+        let expected = match how {
+            _ if place == "restored" => "fine",
+            "exec" => "Replaced",
+            _ => "ProcessGone",
+        };
+        assert!(text.contains(expected), "{place} {how}: {text}");
+        if how == "end" {
+            assert_eq!(target.wait(LIMIT).signal(), Some(9));
+            continue;
+        }
         assert!(target.is_running(), "{place}: {}", target.stderr());
         Subject::new(&path, &PATTERNS).assert_clean(pid);
         finish(target);

@@ -122,6 +122,31 @@ fn root_a_program_for_32_bit_is_refused() {
     assert_eq!(running.wait_for("done", LIMIT)["wrong"], 0);
 }
 
+/// A FIPS build hashes its own code when its packages are initialized, and ends when it is not as
+/// it was linked.
+#[test]
+fn root_code_that_checks_itself_is_left_alone_until_it_has() {
+    let mut recipe = Recipe { label: "fips".to_owned(), ..Mode::Exe.recipe() };
+    recipe.env.push(("GOFIPS140".to_owned(), "v1.0.0".to_owned()));
+    let path = Fixture::build_as("httpload", &newest(), &recipe);
+    let path = path.to_str().expect("a path");
+    let select = ["-u", "crypto/internal/fips140/*", "-u", "main.main"];
+    for backend in ["trampoline", "uprobe"] {
+        let how = ["trace", "--backend", backend, "--stat", "-v"];
+        let command = ["--", path, "-n", "1", "-addr", "127.0.0.1:1"];
+        let output = gospect().run(&[&how[..], &select, &command].concat());
+        output.expect_code(0);
+        assert!(output.stdout.contains("\"requests\":1"), "{}", output.story());
+        assert!(output.stderr.contains("FIPS"), "{}", output.story());
+    }
+    // One that has only just begun may still be at it.
+    let mut target = Running::held(Path::new(path), &["-n", "1", "-addr", "127.0.0.1:1"]);
+    let output = trace(target.pid(), &["-v", "-u", "crypto/internal/fips140/*"]);
+    assert!(output.stderr.contains("FIPS"), "{}", output.story());
+    target.go();
+    assert!(target.wait(LIMIT).success(), "{}", target.stderr());
+}
+
 /// The first process of a pid namespace, in a mount namespace of its own, whose file is gone.
 #[test]
 fn root_the_init_of_a_container_without_its_file_is_captured() {
@@ -197,6 +222,8 @@ fn root_a_process_that_shares_its_memory_is_refused() {
     let output = trace(target.pid, &[]);
     let words = format!("process {relative} shares its memory and would run patched code unseen");
     expect_line(&output, 1, &["cannot be patched", &words]);
+    let doctor = gospect().run(&["doctor", "-p", &target.pid.to_string()]);
+    assert!(doctor.stdout.contains(&words), "{}", doctor.story());
     target.assert_clean("relative");
     target.finish();
 }
@@ -209,6 +236,18 @@ fn root_a_handler_of_the_programs_own_gets_no_fault_of_ours() {
     target.running.wait_for("odd", LIMIT);
     trace(target.pid, &[]).expect_code(0);
     target.assert_clean("handler");
+    target.finish();
+}
+
+#[test]
+fn root_a_thousand_threads_stand_and_go_on() {
+    let target = Target::start(&fixture("odd"), &["-threads", "1100"]);
+    target.running.wait_for("odd", LIMIT);
+    let threads =
+        || std::fs::read_dir(format!("/proc/{}/task", target.pid)).expect("it runs").count();
+    common::until("all threads are there", || threads() > 1100);
+    trace(target.pid, &[]).expect_code(0);
+    target.assert_clean("many threads");
     target.finish();
 }
 

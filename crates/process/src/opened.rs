@@ -46,6 +46,15 @@ impl Process {
         self.start_ticks
     }
 
+    /// How long ago it started, to a hundredth of a second; `None` when /proc does not say how long the
+    /// machine is up.
+    pub fn age(&self) -> Option<Duration> {
+        let text = std::fs::read_to_string("/proc/uptime").ok()?;
+        let up: f64 = text.split(' ').next()?.parse().ok()?;
+        let started = self.start_ticks as f64 / rustix::param::clock_ticks_per_second() as f64;
+        Duration::try_from_secs_f64((up - started).max(0.0)).ok()
+    }
+
     /// Whether any thread of it still lives.
     pub fn is_alive(&self) -> bool {
         !self.wait_exit(Duration::ZERO)

@@ -164,6 +164,15 @@ fn process_checks(report: &mut Report, process: &Process) {
     let pid = process.pid();
     let access = process.memory().map(|_| format!("memory of {pid} can be read"));
     report.outcome("process", "memory", access.map_err(|error| error.to_string()));
+    let trampolines = match capture_trampoline::check(pid) {
+        Ok(()) => (Status::Ok, "can be put into it".to_owned()),
+        Err(error) => (Status::Note, format!("{:#}", anyhow::Error::from(error))),
+    };
+    report.add("process", "trampolines", trampolines.0, trampolines.1);
+    if capture_trampoline::is_carrier(pid) {
+        let detail = "code of gospect is in it: `gospect detach` removes what a killed one left";
+        report.add("process", "trampolines", Status::Note, detail);
+    }
     match process.exe_path() {
         Ok(path) if path.to_string_lossy().ends_with(" (deleted)") => report.add(
             "process",

@@ -6,6 +6,11 @@ use crate::sink;
 use process::Process;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// When a process has surely initialized the standard library's packages. FIPS builds check their own
+/// code then (crypto/internal/fips140/check, Go 1.24 and later), and end when it was changed.
+const SETTLED: Duration = Duration::from_secs(30);
 
 /// The processes to trace.
 #[derive(Debug)]
@@ -89,9 +94,15 @@ impl Who {
         }
     }
 
-    /// Whether processes are traced from their first instruction on.
+    /// Whether processes may be traced before their packages are initialized: from their first
+    /// instruction on, or since they have only just begun.
     pub fn sees_start(&self) -> bool {
-        !matches!(self, Self::Attach(_))
+        match self {
+            Self::Attach(processes) => {
+                processes.iter().any(|process| process.age().is_none_or(|age| age < SETTLED))
+            }
+            Self::Exe(_) | Self::Launch { .. } => true,
+        }
     }
 }
 
