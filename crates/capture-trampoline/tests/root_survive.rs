@@ -57,7 +57,8 @@ fn tracer(mut args: impl Iterator<Item = OsString>) -> ExitCode {
         STEPS.store(steps, Ordering::SeqCst);
         let request = subject.request(pid);
         let capture =
-            TrampolineCapture::launch(&request, subject.options(), || child.release(), |_| ()).unwrap();
+            TrampolineCapture::launch(&request, subject.options(), || child.release(), |_| ())
+                .unwrap();
         held = Some(child);
         capture
     };
