@@ -17,9 +17,10 @@ use capture::Scope;
 use capture_uprobe::Options;
 use output::{Clock, StatesSummary};
 use probe::selection::Selection;
-use process::{Held, Process};
+use process::{FileIdentity, Held, Process};
 use std::fs::File;
 use std::io::{IsTerminal as _, Write};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Goroutines change their state often, and a burst has to fit.
@@ -57,6 +58,8 @@ pub struct Running<'a> {
     /// By which backend and why, when gospect chose it.
     chosen: String,
     options: StatesOptions,
+    /// The newest file that is watched.
+    identity: Option<FileIdentity>,
     /// Whether a terminal is shown how things stand.
     live: bool,
 }
@@ -109,17 +112,19 @@ impl<'a> Engine<'a> {
             child,
             file,
             chosen: String::new(),
+            identity: None,
             options: self.options.clone(),
             out: std::mem::replace(&mut self.out, Box::new(std::io::sink())),
         };
         for (target, pids, planned) in plans {
+            running.identity = Some(target.identity);
             self.install(&mut running, target, pids, planned)?;
         }
-        if let Who::Attach(processes) = self.who {
-            running.attached = processes;
+        if let Who::Attach(processes) = &mut self.who {
+            running.attached = std::mem::take(processes);
         }
         running.release()?;
-        running.run()
+        running.run(&self)
     }
 
     fn install(
@@ -182,6 +187,44 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
+    /// Watches the new build too when the file of `--exe` was replaced.
+    fn follow_file(&self, running: &mut Running<'_>) -> anyhow::Result<()> {
+        let Who::Exe(path) = &self.who else { return Ok(()) };
+        // A file that is gone for a moment is being replaced.
+        let Ok(identity) = FileIdentity::of(path) else { return Ok(()) };
+        if running.identity == Some(identity) {
+            return Ok(());
+        }
+        if self.args.capture.record.is_some() {
+            running.identity = Some(identity);
+            let note = "a recording holds one build: the replaced one is not watched";
+            running.notes.push(note.to_owned());
+            return Ok(());
+        }
+        let target = Target::of_path(path, self.args.capture.debug_file.as_deref());
+        let planned = target.and_then(|target| Ok((plan(&target)?, target)));
+        let installed = match planned {
+            // Half written: a later look finds it whole, or fails again.
+            Err(_) if is_young(path) => return Ok(()),
+            Err(error) => Err(error),
+            Ok((planned, target)) => self.install(running, target, Vec::new(), planned),
+        };
+        running.identity = Some(identity);
+        match installed {
+            Ok(()) => {
+                let note = "the executable was replaced and planned anew";
+                running.notes.push(note.to_owned());
+                if !self.args.quiet {
+                    sink::say(note);
+                }
+            }
+            Err(error) => {
+                running.notes.push(format!("the replaced executable is not watched: {error:#}"));
+            }
+        }
+        Ok(())
+    }
+
     /// The executables, each with the processes to attach to.
     fn targets(&self) -> anyhow::Result<Vec<(Target, Vec<u32>)>> {
         let debug_file = self.args.capture.debug_file.as_deref();
@@ -206,6 +249,13 @@ impl<'a> Engine<'a> {
     }
 }
 
+/// Whether the file changed within the last second.
+fn is_young(path: &Path) -> bool {
+    let modified = std::fs::metadata(path).and_then(|meta| meta.modified());
+    let age = modified.ok().and_then(|time| time.elapsed().ok());
+    age.is_none_or(|age| age < Duration::from_secs(1))
+}
+
 impl Running<'_> {
     /// Lets the launched command run.
     fn release(&mut self) -> anyhow::Result<()> {
@@ -224,8 +274,8 @@ impl Running<'_> {
         Ok(())
     }
 
-    fn run(mut self) -> anyhow::Result<Outcome> {
-        let reason = self.capture()?;
+    fn run(mut self, engine: &Engine<'_>) -> anyhow::Result<Outcome> {
+        let reason = self.capture(engine)?;
         if self.args.verbose {
             sink::say(format!("captured until {reason}"));
         }
@@ -258,7 +308,7 @@ impl Running<'_> {
     }
 
     /// Reads until something ends the capture.
-    fn capture(&mut self) -> anyhow::Result<Reason> {
+    fn capture(&mut self, engine: &Engine<'_>) -> anyhow::Result<Reason> {
         let mut ending = Ending::new(self.args, self.child.is_some());
         let (mut saved, mut shown) = (Instant::now(), Instant::now());
         loop {
@@ -271,6 +321,7 @@ impl Running<'_> {
                 for session in &mut self.sessions {
                     session.save()?;
                 }
+                engine.follow_file(self)?;
             }
             if self.live && shown.elapsed() >= LIVE {
                 shown = Instant::now();

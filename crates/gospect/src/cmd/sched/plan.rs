@@ -7,6 +7,10 @@ use anyhow::Context as _;
 use binary::layout::RuntimeLayouts;
 use probe::planner::Planned;
 use probe::states::{StateOffsets, plan_states};
+use wire::SiteKind;
+
+/// Without it most changes would be missing.
+const CHANGING: &str = "runtime.casgstatus";
 
 /// Plans one image. A plan without any site is an error that says why.
 pub fn plan(target: &Target) -> anyhow::Result<Planned> {
@@ -21,7 +25,9 @@ pub fn plan(target: &Target) -> anyhow::Result<Planned> {
     let (mut plan, costs) =
         plan_states(&target.executable, runtime.layout, &offsets).with_context(context)?;
     plan.image.path = target.shown.display().to_string();
-    if plan.sites.is_empty() {
+    // Creations alone tell of no state.
+    let watches = plan.sites.iter().any(|site| site.kind == SiteKind::At);
+    if !watches || plan.refused.iter().any(|refusal| refusal.function == CHANGING) {
         let reasons: Vec<String> = plan
             .refused
             .iter()
@@ -29,7 +35,7 @@ pub fn plan(target: &Target) -> anyhow::Result<Planned> {
             .collect();
         let path = target.shown.display();
         return Err(nothing(format!(
-            "{path}: no place where goroutines change their state can be watched ({})",
+            "{path}: the places where goroutines change their state cannot be watched ({})",
             if reasons.is_empty() { "none was found".to_owned() } else { reasons.join("; ") }
         )));
     }
