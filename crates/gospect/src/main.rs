@@ -6,6 +6,7 @@ mod clock;
 mod cmd;
 mod core_dump;
 mod duration;
+mod ends;
 mod explain;
 mod facts;
 mod failure;

@@ -1,5 +1,6 @@
 //! One image being captured: its plan installed, its records on their way out.
 
+use crate::ends::Ends;
 use crate::pipeline::{Pipeline, ShowOptions};
 use crate::recording::Recording;
 use crate::symbols::Symbols;
@@ -120,6 +121,8 @@ pub struct Session {
     cost_ns: u64,
     seen: BTreeSet<u32>,
     exited: BTreeSet<u32>,
+    /// Kept for processes that only the records tell of.
+    ends: Option<Ends>,
     detach_time: Option<Duration>,
 }
 
@@ -145,6 +148,7 @@ impl Session {
             cost_ns: 0,
             seen: BTreeSet::new(),
             exited: BTreeSet::new(),
+            ends: None,
             detach_time: None,
         }
     }
@@ -182,6 +186,7 @@ impl Session {
             cost_ns,
             seen,
             exited,
+            ends,
             ..
         } = self;
         tariff.update();
@@ -205,13 +210,26 @@ impl Session {
                         *hits += 1;
                         *cost_ns += tariff.of(record.site);
                         if known != Some(record.pid) && seen.insert(record.pid) {
+                            if let Some(ends) = ends {
+                                ends.begin(record.pid);
+                            }
                             symbols.learn(record.pid);
                         }
                         known = Some(record.pid);
                     }
-                    RecordKind::Process => symbols.place(plan, &record),
+                    RecordKind::Process => {
+                        symbols.place(plan, &record);
+                        if let Some(ends) = ends {
+                            ends.begin(record.pid);
+                        }
+                    }
                     RecordKind::Exec | RecordKind::ProcessExit => {
                         exited.insert(record.pid);
+                        if let Some(ends) =
+                            ends.as_mut().filter(|_| record.kind == RecordKind::ProcessExit)
+                        {
+                            ends.end(record.pid);
+                        }
                     }
                     RecordKind::Goroutine => {}
                 }
@@ -285,6 +303,16 @@ impl Session {
     /// Processes that hit a site.
     pub fn processes(&self) -> usize {
         self.seen.len()
+    }
+
+    /// From now on observes how the processes end that records tell of.
+    pub fn observe_ends(&mut self) {
+        self.ends = Some(Ends::default());
+    }
+
+    /// Processes so observed that died by a signal, and which.
+    pub fn died_by_signal(&self) -> Vec<(u32, i32)> {
+        self.ends.iter().flat_map(Ends::signals).collect()
     }
 
     /// Whether the capture saw `pid` end (or become another program).

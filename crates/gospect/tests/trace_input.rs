@@ -59,7 +59,7 @@ fn unwritable_output_is_refused_before_anything_runs() {
 
 #[test]
 fn root_a_closed_pipe_ends_a_trace_quietly() {
-    let mut target = Running::held(&fixture("spin"), &["-for", "20s"]);
+    let mut target = Running::held(&fixture("spin"), &["-for", "0"]);
     let pid = target.pid().to_string();
     let line = ["trace", "-u", "main.round", "--format", "json", "-p", &pid];
     let mut child = gospect()

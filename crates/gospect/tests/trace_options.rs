@@ -121,7 +121,7 @@ fn root_drilldown_shows_trees_of_one_function() {
 
 #[test]
 fn root_limit_ends_the_capture_after_so_many_roots() {
-    let mut target = Running::held(&fixture("spin"), &["-for", "30s"]);
+    let mut target = Running::held(&fixture("spin"), &["-for", "0"]);
     let select = ["-u", "main.round", "-u", "main.scale", "--limit", "5"];
     let dir = Directory::new();
     let file = dir.file("out");
@@ -135,6 +135,9 @@ fn root_limit_ends_the_capture_after_so_many_roots() {
     let roots = lines.iter().filter(|line| line["type"] == "call" && line["depth"] == 0);
     assert_eq!(roots.clone().count(), 5);
     assert!(roots.clone().all(|call| call["func"] == "main.round" && call["exit"] == "return"));
+    let ids: Vec<_> = roots.map(|call| &call["id"]).collect();
+    let mut inner = lines.iter().filter(|line| line["type"] == "call" && line["depth"] != 0);
+    assert!(inner.all(|call| ids.contains(&&call["parent"])), "trees are whole");
     assert!(target.is_running(), "the target goes on");
 }
 
@@ -153,7 +156,7 @@ fn root_duration_ends_the_capture() {
 
 #[test]
 fn root_a_limit_of_overhead_ends_the_capture() {
-    let mut target = Running::held(&fixture("spin"), &["-for", "60s"]);
+    let mut target = Running::held(&fixture("spin"), &["-for", "0"]);
     let pid = target.pid().to_string();
     let line = ["trace", "--stat", "--max-overhead", "20", "-u", "main.*", "-p", &pid];
     let mut tracer = gospect().start(&line);

@@ -46,6 +46,27 @@ fn root_every_process_of_a_file_is_seen() {
 }
 
 #[test]
+fn root_the_death_of_a_process_of_a_file_exits_with_4() {
+    let dir = Directory::new();
+    let program = dir.copy(&fixture("sleepy"), "killed");
+    let file = dir.file("out");
+    let mut tracer = start(&file, &["--exe", path_text(&program), "-u", "main.outer"]);
+    wait_attached(&tracer);
+    let mut target = Running::start(&program, &["-g", "1"]);
+    target.wait_for("parked", LIMIT);
+    // Its calls are read by then: the process is known.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    target.signal("KILL");
+    target.wait(LIMIT);
+    let (output, lines) = interrupt(&mut tracer, &file);
+    output.expect_code(4);
+    let summary = lines.last().expect("a summary");
+    assert_eq!(summary["target_signal"], 9, "{summary}");
+    let told = format!("process {} died by signal 9", target.pid());
+    assert!(summary["notes"].to_string().contains(&told), "{summary}");
+}
+
+#[test]
 fn root_a_first_positional_is_the_executable() {
     let dir = Directory::new();
     let program = dir.copy(&fixture("counts"), "positional");

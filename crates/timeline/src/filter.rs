@@ -13,7 +13,7 @@ pub struct FilterOptions {
     pub depth: Option<u32>,
     /// Hides calls shorter than this, nanoseconds.
     pub min_ns: Option<u64>,
-    /// Only the first so many root calls that finish.
+    /// Only the trees of the first so many root calls, until as many roots have finished.
     pub limit: Option<u64>,
 }
 
@@ -31,7 +31,12 @@ struct Open {
     parent: Option<u64>,
     /// Set until its `Enter` is passed on; `None` too when the call is not shown.
     held: Option<Box<Call>>,
+    /// Whether its entry was passed on.
     shown: bool,
+    /// The root of its tree, itself if it is one.
+    root: u64,
+    /// Of a root: whether its tree is shown, once that is known.
+    admitted: Option<bool>,
 }
 
 /// Passes on what [`FilterOptions`] ask for. Needs the timeline's `Enter` events.
@@ -45,18 +50,33 @@ pub struct Filter {
     open: HashMap<u64, Open, KeyHash>,
     /// (start, id) of held calls.
     held: BTreeSet<(u64, u64)>,
-    roots: u64,
+    /// Roots whose trees are shown.
+    admitted: u64,
+    /// Roots that have finished, shown or not.
+    finished: u64,
 }
 
 impl Filter {
     /// A filter that has seen nothing.
     pub fn new(options: FilterOptions) -> Self {
-        Self { options, open: HashMap::default(), held: BTreeSet::new(), roots: 0 }
+        Self { options, open: HashMap::default(), held: BTreeSet::new(), admitted: 0, finished: 0 }
     }
 
-    /// Whether the limit is reached: nothing more will be passed on.
+    /// Whether the limit is reached. What is still open of the trees that are shown may finish.
     pub fn done(&self) -> bool {
-        self.options.limit.is_some_and(|limit| self.roots >= limit)
+        self.options.limit.is_some_and(|limit| self.finished >= limit)
+    }
+
+    /// Whether a tree is shown. The first ones are: it is decided when the root's entry is passed on,
+    /// so that no call is shown without those around it.
+    fn admits(&mut self, root: u64) -> bool {
+        // Gone: a call on a system stack may outlive the one it began in.
+        let Some(open) = self.open.get_mut(&root) else { return self.options.limit.is_none() };
+        let has_room = self.options.limit.is_none_or(|limit| self.admitted < limit);
+        *open.admitted.get_or_insert_with(|| {
+            self.admitted += u64::from(has_room);
+            has_room
+        })
     }
 
     /// Takes one event and appends what is shown to `out`.
@@ -80,12 +100,10 @@ impl Filter {
     }
 
     fn enter(&mut self, mut call: Call, out: &mut Vec<Event>) {
-        if self.done() {
-            return;
-        }
-        let above = call.parent.and_then(|id| Some((id, self.open.get(&id)?.depth)));
+        let above = call.parent.and_then(|id| Some((id, self.open.get(&id)?)));
+        let root = above.map_or(call.id, |(_, open)| open.root);
         let (parent, depth) = match (above, &self.options.drilldown) {
-            (Some((id, depth)), _) => (Some(id), depth + 1),
+            (Some((id, open)), _) => (Some(id), open.depth + 1),
             (None, Some(roots)) if !roots.contains(&call.function) => return,
             (None, Some(_)) => (None, 0),
             (None, None) => (call.parent, call.depth),
@@ -93,15 +111,25 @@ impl Filter {
         (call.parent, call.depth) = (parent, depth);
         let shown = self.options.depth.is_none_or(|limit| depth < limit);
         let hold = shown && self.options.min_ns.is_some();
-        let mut open = Open { depth, parent, held: None, shown };
+        let mut open = Open { depth, parent, held: None, shown: false, root, admitted: None };
         let id = call.id;
         if hold {
             self.held.insert((call.start_ns, id));
             open.held = Some(Box::new(call));
-        } else if shown {
-            out.push(Event::Enter(call));
+            self.open.insert(id, open);
+            return;
         }
         self.open.insert(id, open);
+        if shown && self.admits(root) {
+            self.pass_on(call, out);
+        }
+    }
+
+    fn pass_on(&mut self, call: Call, out: &mut Vec<Event>) {
+        if let Some(open) = self.open.get_mut(&call.id) {
+            open.shown = true;
+        }
+        out.push(Event::Enter(call));
     }
 
     fn leave(&mut self, mut call: Call, out: &mut Vec<Event>) {
@@ -114,18 +142,18 @@ impl Filter {
         }
         self.release(call.id, out);
         let Some(open) = self.open.remove(&call.id) else { return };
-        if !open.shown || self.done() {
-            return;
-        }
         (call.parent, call.depth) = (open.parent, open.depth);
         if call.depth == 0 {
-            self.roots += 1;
+            self.finished += 1;
         }
-        out.push(Event::Leave(call));
+        if open.shown {
+            out.push(Event::Leave(call));
+        }
     }
 
     /// Passes on the held entry of a call, after those of the calls around it.
     fn release(&mut self, id: u64, out: &mut Vec<Event>) {
+        let Some(root) = self.open.get(&id).map(|open| open.root) else { return };
         let mut chain = Vec::new();
         let mut next = Some(id);
         while let Some(open) = next.and_then(|id| self.open.get_mut(&id)) {
@@ -141,6 +169,9 @@ impl Filter {
             }
             chain.push(held);
         }
-        out.extend(chain.into_iter().rev().map(|call| Event::Enter(*call)));
+        if chain.is_empty() || !self.admits(root) {
+            return;
+        }
+        chain.into_iter().rev().for_each(|call| self.pass_on(*call, out));
     }
 }

@@ -62,6 +62,8 @@ pub struct Timeline {
     losses: Losses,
     ledger: Ledger,
     last_id: u64,
+    /// `runtime.goexit1`, if it is in the plan.
+    goexit1: Option<u32>,
     /// When draining begins, on the capture's clock.
     drained_from: Option<u64>,
 }
@@ -78,6 +80,7 @@ impl Timeline {
     pub fn new(plan: Arc<Plan>, options: Options) -> Self {
         Self {
             sites: sites::of(&plan),
+            goexit1: index_of(&plan, "runtime.goexit1"),
             plan,
             options,
             table: Table::default(),
@@ -332,23 +335,25 @@ impl Timeline {
         decode(&function.args, &mut fields)
     }
 
-    /// How many traced calls are open above a hit on its goroutine, and the id of the innermost
-    /// one, 0 without any. A system stack serves many goroutines: only the hit's own count.
+    /// The level of a call that begins with a hit, and the id of the innermost one that is open
+    /// above it on its goroutine, 0 without any. A system stack serves many goroutines: only the
+    /// hit's own count.
     fn above(&mut self, hit: &Hit<'_>, place: Option<Place>) -> (u32, u64) {
         let goid = hit.record.goid;
         let own = match hit.key {
             Key::Own(_) => place,
             Key::System(_) => self.table.find(hit.record.pid, Key::Own(goid)),
         };
+        // Outer calls may have been given up: what counts is where the innermost one stands.
+        let below = |frame: &Frame| (frame.level.saturating_add(1), frame.id);
         let mut above = (0, 0);
         if let Some(stack) = own.and_then(|own| self.table.at(own)) {
-            above = (depth_of(stack.frames.len()), stack.frames.last().map_or(0, |it| it.id));
+            above = stack.frames.last().map_or(above, below);
         }
         if let (Key::System(_), Some(place)) = (hit.key, place)
             && let Some(stack) = self.table.at(place)
         {
-            let frames = stack.frames.iter().filter(|frame| frame.goid == goid);
-            above = frames.fold(above, |(count, _), it| (count.saturating_add(1), it.id));
+            above = stack.frames.iter().rfind(|frame| frame.goid == goid).map_or(above, below);
         }
         above
     }
@@ -488,10 +493,18 @@ impl Timeline {
         while let Some(frame) = stack.frames.pop() {
             let end = match stack.goexit {
                 Some(_) => End::Goexit,
+                // Every goroutine ends in it: it does not return (runtime/proc.go).
+                None if self.goexit1 == Some(frame.function) && !self.has_gap_since(&frame) => {
+                    End::Goexit
+                }
                 None => stack.inferred_end(&frame, self.ledger.counters.gaps),
             };
             self.ledger.infer(frame, end, record.ts_ns, &mut stack.frames, out);
         }
+    }
+
+    fn has_gap_since(&self, frame: &Frame) -> bool {
+        frame.gaps != self.ledger.counters.gaps
     }
 
     fn fatal_panic(&mut self, record: &Record<'_>, out: &mut impl Out) {
@@ -510,6 +523,7 @@ impl Timeline {
     }
 }
 
-fn depth_of(frames: usize) -> u32 {
-    u32::try_from(frames).unwrap_or(u32::MAX)
+fn index_of(plan: &Plan, name: &str) -> Option<u32> {
+    let found = plan.functions.iter().position(|function| function.name == name)?;
+    u32::try_from(found).ok()
 }

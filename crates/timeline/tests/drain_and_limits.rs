@@ -5,7 +5,7 @@ mod support;
 
 use std::sync::Arc;
 use support::{Entry, Story};
-use timeline::{End, Event, Limits, Options, Timeline};
+use timeline::{End, Event, Filter, FilterOptions, Limits, Options, Timeline};
 use wire::Record;
 
 fn push(timeline: &mut Timeline, entries: &[Entry]) -> Vec<Event> {
@@ -43,6 +43,43 @@ fn draining_finishes_open_trees_and_begins_no_new_one() {
     assert_eq!((counters.drained, counters.drained_exits, counters.orphan_exits), (1, 1, 0));
 }
 
+/// What every goroutine ends in does not return, and is not lost either.
+#[test]
+fn the_last_call_of_a_goroutine_ends_with_it() {
+    let mut story = Story::of(&["runtime.goexit1", "main.a"]);
+    story.g(1).enter("", "runtime.goexit1", 16, &[]).die();
+    story.g(2).enter("", "runtime.goexit1", 16, &[]).lose(3).die();
+    story.g(3).enter("", "main.a", 16, &[]).die();
+    let (events, _) = story.events(Options::default());
+    assert_eq!(ends(&events), [(0, End::Goexit), (0, End::Lost), (0, End::Lost)]);
+}
+
+/// A limit shows whole trees: those of the roots that began first. Another one that ends counts, and
+/// shows neither itself nor what it called.
+#[test]
+fn a_limit_shows_whole_trees() {
+    let mut story = Story::of(&["main.a", "main.b"]);
+    story.g(1).enter("", "main.a", 100, &[]);
+    story.g(2).enter("", "main.a", 100, &[]).enter("main.a", "main.b", 200, &[]);
+    story.ret("main.b", 200, &[]).ret("main.a", 100, &[]);
+    story.g(1).enter("main.a", "main.b", 200, &[]).ret("main.b", 200, &[]).ret("main.a", 100, &[]);
+    let (events, _) = story.events(Options::default());
+    let mut filter = Filter::new(FilterOptions { limit: Some(1), ..FilterOptions::default() });
+    let (mut shown, mut done_at) = (Vec::new(), None);
+    for (at, event) in events.into_iter().enumerate() {
+        filter.push(event, &mut shown);
+        done_at = done_at.or(filter.done().then_some(at));
+    }
+    assert_eq!(done_at, Some(4), "when the second root has returned");
+    let told = |event: &Event| match event {
+        Event::Enter(call) => (call.goid, call.depth, "enter"),
+        Event::Leave(call) => (call.goid, call.depth, "leave"),
+        other => panic!("{other:?}"),
+    };
+    let want = [(1, 0, "enter"), (1, 1, "enter"), (1, 1, "leave"), (1, 0, "leave")];
+    assert_eq!(shown.iter().map(told).collect::<Vec<_>>(), want);
+}
+
 #[test]
 fn too_many_open_calls_give_up_the_outer_half() {
     let mut story = Story::of(&["main.a"]);
@@ -57,7 +94,7 @@ fn too_many_open_calls_give_up_the_outer_half() {
     let mut timeline = Timeline::new(plan, Options { limits, enters: false });
     let events = push(&mut timeline, &story.records);
     let lost = [(1, End::Lost), (0, End::Lost)];
-    let returned = [(2, End::Return), (3, End::Return), (2, End::Return)];
+    let returned = [(4, End::Return), (3, End::Return), (2, End::Return)];
     assert_eq!(ends(&events), [&lost[..], &returned[..]].concat());
     assert_eq!((timeline.counters().evicted, timeline.counters().orphan_exits), (2, 2));
 }

@@ -124,11 +124,12 @@ proptest! {
         records in prop::collection::vec(raw(), 0..200),
         depth in prop::option::of(1u32..3),
         min_ns in prop::option::of(0u64..500),
+        limit in prop::option::of(1u64..4),
         drill: bool,
     ) {
         let mut timeline = Timeline::new(plan(), Options::default());
         let drilldown = drill.then(|| HashSet::from([5]));
-        let mut filter = Filter::new(FilterOptions { drilldown, depth, min_ns, limit: None });
+        let mut filter = Filter::new(FilterOptions { drilldown, depth, min_ns, limit });
         let (mut events, mut shown, mut stats) = (Vec::new(), Vec::new(), Stats::default());
         for raw in &records {
             timeline.push(&record(raw), &mut events);
@@ -140,6 +141,9 @@ proptest! {
             filter.tick(i as u64, &mut shown);
         }
         check_books(&shown);
+        let is_root = |event: &&Event| matches!(event, Event::Leave(call) if call.depth == 0);
+        let roots = shown.iter().filter(is_root).count() as u64;
+        prop_assert!(limit.is_none_or(|limit| roots <= limit), "{} {:?}", roots, limit);
         let calls: u64 = stats.table().iter().map(|stat| stat.calls).sum();
         prop_assert_eq!(calls, timeline.counters().calls);
         prop_assert!(stats.table().iter().all(|stat| stat.self_ns <= stat.total_ns));

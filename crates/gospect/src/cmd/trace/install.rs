@@ -126,6 +126,7 @@ impl Installing<'_> {
         child: Option<&mut Held>,
     ) -> anyhow::Result<Installed> {
         let start = Instant::now();
+        let is_open = scope == Scope::EveryProcess;
         let installer = Installer {
             plan: &planned.plan,
             target,
@@ -143,7 +144,11 @@ impl Installing<'_> {
         notes.extend(explain::add_refused(&mut planned.plan, &refused));
         let plan = Arc::new(planned.plan.clone());
         let symbols = Symbols::new(Arc::clone(&target.executable), target.bias_finder());
-        let session = Session::new(&planned, plan, capture, symbols, self.clock, self.show, costs);
+        let mut session =
+            Session::new(&planned, plan, capture, symbols, self.clock, self.show, costs);
+        if is_open {
+            session.observe_ends();
+        }
         Ok(Installed { session, attach_time, notes, why })
     }
 }

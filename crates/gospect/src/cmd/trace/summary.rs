@@ -3,6 +3,7 @@
 use super::end::Reason;
 use super::engine::Running;
 use crate::failure::Outcome;
+use crate::session::Session;
 use output::{Summary, zero_hits_reason};
 use std::os::unix::process::ExitStatusExt as _;
 use std::time::Duration;
@@ -59,6 +60,10 @@ pub fn summarize(
             total.target_signal = Some(signal);
             total.notes.push(format!("process {} died by signal {signal}", process.pid()));
         }
+    }
+    for (pid, signal) in running.sessions.iter().flat_map(Session::died_by_signal) {
+        total.target_signal = Some(signal);
+        total.notes.push(format!("process {pid} died by signal {signal}"));
     }
     if finished.reason == Reason::TargetsGone && running.child.is_none() {
         total.notes.push("every traced process is gone".to_owned());
