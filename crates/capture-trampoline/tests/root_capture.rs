@@ -2,7 +2,7 @@
 
 mod support;
 
-use capture::Capture as _;
+use capture::{Capture as _, Request};
 use capture_trampoline::{Options, TrampolineCapture};
 use std::time::Duration;
 use support::{Seen, Subject, read_to_end};
@@ -11,13 +11,21 @@ use wire::{RecordKind, SiteKind};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// Bytes of rings: as many as there may be.
+const LARGE: usize = 1 << 30;
+
 const SPIN: [&str; 5] = ["main.round", "main.mix", "main.scale", "main.fold", "main.fib"];
 
 /// Runs `spin` for some rounds under a capture; gives what was seen, what the program says it
 /// called, and what was lost.
-fn count(subject: &Subject, rounds: &str, options: Options) -> (Seen, serde_json::Value, u64) {
+fn count(
+    subject: &Subject,
+    rounds: &str,
+    ring_bytes: usize,
+    options: Options,
+) -> (Seen, serde_json::Value, u64) {
     let mut running = Running::held(&subject.path, &["-rounds", rounds, "-g", "3"]);
-    let request = subject.request(running.pid());
+    let request = Request { ring_bytes, ..subject.request(running.pid()) };
     let mut capture = TrampolineCapture::install(&request, options).unwrap();
     let refused: Vec<_> =
         capture.refused().keys().map(|&f| &*subject.plan.functions[f as usize].name).collect();
@@ -46,7 +54,8 @@ fn root_every_call_is_recorded() {
         let path = Fixture::build("spin", &toolchain, mode);
         let subject = Subject::new(&path, &SPIN);
         // What fits the rings, also when nobody reads.
-        let (seen, done, lost) = count(&subject, "5", Options { no_rdpid, ..subject.options() });
+        let (seen, done, lost) =
+            count(&subject, "5", LARGE, Options { no_rdpid, ..subject.options() });
         assert_eq!(lost, 0);
         for function in SPIN {
             let expected = done["calls"][function].as_u64().unwrap();
@@ -62,12 +71,16 @@ fn root_every_call_is_recorded() {
 fn root_what_does_not_fit_is_counted() {
     let path = Fixture::build("spin", &newest(), Mode::Exe);
     let subject = Subject::new(&path, &SPIN);
-    let (seen, done, lost) = count(&subject, "300", subject.options());
-    let expected: u64 = SPIN.iter().map(|name| done["calls"][name].as_u64().unwrap()).sum();
-    let recorded: u64 = seen.hits.values().sum();
-    // Besides its calls, the deaths of its goroutines are watched.
-    let deaths = recorded + lost - 2 * expected;
-    assert!((1..=8).contains(&deaths), "{recorded} + {lost} - 2 * {expected}");
+    // The last two with one ring for all CPUs, as on a machine that has more of them than rings.
+    for (ring_bytes, no_rdpid) in [(LARGE, false), (1, false), (1, true)] {
+        let options = Options { no_rdpid, ..subject.options() };
+        let (seen, done, lost) = count(&subject, "300", ring_bytes, options);
+        let expected: u64 = SPIN.iter().map(|name| done["calls"][name].as_u64().unwrap()).sum();
+        let recorded: u64 = seen.hits.values().sum();
+        // Besides its calls, the deaths of its goroutines are watched.
+        let deaths = recorded + lost - 2 * expected;
+        assert!((1..=8).contains(&deaths), "{recorded} + {lost} - 2 * {expected}");
+    }
 }
 
 #[test]

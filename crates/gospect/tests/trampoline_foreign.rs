@@ -125,7 +125,7 @@ fn root_breakpoints_before_during_and_after_a_capture() {
     let tracefs = Tracefs::mount(&dir);
     let (path, mut target) = subject(&dir);
     let places = places(&path);
-    for round in 0..soak_rounds(2) {
+    for round in 0..soak_rounds(1) {
         let round = format!("round {round}");
         // There before; gone after, and gone in between.
         let events = Events::set(&tracefs.0, &path, &places);
@@ -162,7 +162,7 @@ fn root_breakpoints_that_come_and_go_all_the_time() {
                 events.enable(true);
             }
         });
-        for round in 0..soak_rounds(4) {
+        for round in 0..soak_rounds(2) {
             let pid = target.pid.to_string();
             let how = ["trace", "--backend", "trampoline", "--stat", "--duration", "20ms"];
             let output =

@@ -246,7 +246,9 @@ fn root_a_thousand_threads_stand_and_go_on() {
     let threads =
         || std::fs::read_dir(format!("/proc/{}/task", target.pid)).expect("it runs").count();
     common::until("all threads are there", || threads() > 1100);
-    trace(target.pid, &[]).expect_code(0);
+    // On a busy machine none of those that compute may have its turn meanwhile.
+    let output = trace(target.pid, &[]);
+    assert!(matches!(output.code, Some(0 | 3)), "{}", output.story());
     target.assert_clean("many threads");
     target.finish();
 }
