@@ -1,10 +1,9 @@
 # Every target works from a fresh clone on Debian or Ubuntu; `make setup` installs what is
 # missing (as root, or with sudo).
 PREFIX ?= /usr/local
-CARGO ?= cargo
-export PATH := $(PATH):$(HOME)/.cargo/bin
+CARGO ?= scripts/cargo
 
-.PHONY: all build demo test bench setup setup-build check install clean
+.PHONY: all build demo test bench setup setup-build check install release root clean
 
 all: build
 
@@ -26,11 +25,14 @@ check:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked -q
 	$(CARGO) run -q --locked -p xtask -- tidy
 
+root:
+	@[ "$$(id -u)" = 0 ] || { echo "make test needs root, since tests load uprobes: sudo make test" >&2; exit 1; }
+
 # Needs root: uprobes are loaded into the kernel. A test that cannot run fails. Tests send
 # signals, which a caller like nohup may have had ignored. The suite of `trace` runs on uprobes, then
 # on trampolines.
 TEST = env --default-signal=HUP,INT,TERM,QUIT $(CARGO) test
-test: setup check
+test: root setup check
 	$(TEST) --workspace --locked --no-fail-fast
 	GOSPECT_TEST_BACKEND=trampoline $(TEST) -p gospect --locked --no-fail-fast \
 		--test 'trace_*'
@@ -42,7 +44,11 @@ bench:
 	$(CARGO) run -q --locked -p xtask -- bench
 
 install: build
-	install -D -m 0755 "$$($(CARGO) metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/release/gospect" "$(DESTDIR)$(PREFIX)/bin/gospect"
+	scripts/install "$$($(CARGO) metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/release/gospect" "$(DESTDIR)$(PREFIX)"
+
+# One static program for any Linux, packed as dist/gospect-VERSION-x86_64-linux.tar.gz.
+release: setup-build
+	scripts/release
 
 clean:
 	$(CARGO) clean
