@@ -11,12 +11,15 @@ use super::{Rounds, statistics};
 const TRACED: [(&str, &str); 3] =
     [("empty", "main.empty"), ("two_ints", "main.twoInts"), ("one_string", "main.oneString")];
 
-/// Calls of each function in a burst, of all threads together: so few that the rings hold them.
-const BURST: usize = 4_000;
+/// Calls of each function in a burst, of all threads together: so few that one ring of [`RING`]
+/// holds them, and so many that making and ending the threads does not drown them.
+const BURST: usize = 12_000;
+/// MiB of all rings.
+const RING: &str = "8";
 /// A uprobe costs so much that fewer calls say as much.
 const BURST_UPROBE: usize = 1_000;
 /// Bursts in a process; the first warms up and does not count.
-const BURSTS: usize = 11;
+const BURSTS: usize = 21;
 /// A capture that lost more than this share of its records measured how records are dropped.
 const MOST_LOST: f64 = 0.01;
 /// How often such a capture is made again before it counts as it is.
@@ -73,9 +76,9 @@ fn traced(
 ) -> anyhow::Result<(String, f64, usize)> {
     let burst = if backend == "uprobe" { BURST_UPROBE } else { BURST };
     let mut args = capture(backend, &TRACED.map(|(_, function)| function.to_owned()));
-    args.extend(["--results", "none", "--"].map(str::to_owned));
+    args.extend(["--results", "none", "--ring", RING, "--"].map(str::to_owned));
     args.push(programs.callcost.to_string_lossy().into_owned());
-    args.extend(fixture_args(burst, threads, "40ms"));
+    args.extend(fixture_args(burst, threads, "20ms"));
     let mut tries = 0;
     loop {
         tries += 1;
