@@ -67,6 +67,40 @@ fn root_every_call_is_recorded() {
     }
 }
 
+/// What is left to another backend stays as the file has it, wherever the code comes to lie.
+#[test]
+fn root_excluded_functions_are_not_written_into() {
+    let path = Fixture::build("spin", &newest(), Mode::Exe);
+    let subject = Subject::new(&path, &SPIN);
+    let index = |name: &str| {
+        let found = subject.plan.functions.iter().position(|function| function.name == name);
+        u32::try_from(found.unwrap()).unwrap()
+    };
+    let excluded = [index("main.fib"), index("main.mix")].into();
+    let mut running = Running::held(&path, &["-rounds", "3"]);
+    let request = subject.request(running.pid());
+    let options = Options { excluded, ..subject.options() };
+    let mut capture = TrampolineCapture::install(&request, options).unwrap();
+    for name in ["main.fib", "main.mix"] {
+        let reason = &capture.refused()[&index(name)];
+        assert!(reason.contains("is left to the other backend"), "{reason}");
+        assert!(capture.bare().contains(&index(name)));
+        let function = &subject.plan.functions[index(name) as usize];
+        let range = function.entry.0..function.entry.0 + function.size;
+        let different = subject.different_bytes(running.pid());
+        assert!(!different.iter().any(|at| range.contains(at)), "{name}: {different:x?}");
+    }
+    running.go();
+    let seen = read_to_end(&mut capture, &subject.plan, LIMIT);
+    let done = running.wait_for("done", LIMIT);
+    assert_eq!(done["wrong"], 0);
+    for name in SPIN {
+        let called = done["calls"][name].as_u64().unwrap();
+        let want = if ["main.fib", "main.mix"].contains(&name) { 0 } else { called };
+        assert_eq!(seen.count(name, SiteKind::Entry), want, "{name}");
+    }
+}
+
 #[test]
 fn root_what_does_not_fit_is_counted() {
     let path = Fixture::build("spin", &newest(), Mode::Exe);

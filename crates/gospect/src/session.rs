@@ -118,6 +118,7 @@ pub struct Session {
     tariff: Tariff,
     recording: Option<Recording>,
     hits: u64,
+    has_trampolines: bool,
     cost_ns: u64,
     seen: BTreeSet<u32>,
     exited: BTreeSet<u32>,
@@ -139,6 +140,7 @@ impl Session {
     ) -> Self {
         Self {
             pipeline: Pipeline::new(Arc::clone(&plan), clock, show),
+            has_trampolines: matches!(costs.probed, Probed::Sites(_)),
             tariff: Tariff::new(planned, costs),
             plan,
             capture,
@@ -278,11 +280,12 @@ impl Session {
     }
 
     /// Estimated CPU time that the hits so far cost the targets, nanoseconds. Those that were lost cost
-    /// as much as those that came.
+    /// as much as those that came; of two backends only trampolines lose much.
     pub fn cost_ns(&self) -> u64 {
         let lost = self.capture.counters().map_or(0, |counters| counters.lost);
         let mean = self.cost_ns.checked_div(self.hits).unwrap_or_default();
-        self.cost_ns.saturating_add(mean.saturating_mul(lost))
+        let each = if self.has_trampolines { TRAMPOLINE_NS } else { mean };
+        self.cost_ns.saturating_add(each.saturating_mul(lost))
     }
 
     /// Removes the plan from the targets.
