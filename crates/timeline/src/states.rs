@@ -35,6 +35,9 @@ const MAX_GOROUTINES: usize = 1 << 19;
 /// Records of one goroutine that wait for an earlier one.
 const MAX_HELD: usize = 32;
 
+/// Records that wait, of all goroutines.
+const MAX_PATIENCE: usize = 1 << 16;
+
 /// Goroutines whose ends are remembered while memory is read.
 const MAX_ENDED: usize = 1 << 18;
 
@@ -306,7 +309,7 @@ impl States {
     fn hold(&mut self, who: Who, step: Step, out: &mut Vec<Event>) {
         let held = self.held.entry(who).or_default();
         held.push(step);
-        if held.len() > MAX_HELD {
+        if held.len() > MAX_HELD || self.patience.len() >= MAX_PATIENCE {
             self.force(who, out);
         } else {
             self.patience.push_back((step.ts_ns.saturating_add(WINDOW_NS), who));

@@ -9,7 +9,7 @@ use super::setup::{BACKENDS, LIMIT, Programs, end, objects, summary};
 use super::{Rounds, statistics};
 
 /// Round trips of a burst: so few that the rings hold their records.
-const BURST: &str = "8000";
+const BURST: &str = "2000";
 /// A uprobe costs so much that fewer say as much.
 const BURST_UPROBE: &str = "1000";
 /// Requests of a load, and the pause of each of four workers in between.
@@ -25,7 +25,7 @@ pub fn ping_round(programs: &Programs, rounds: &mut Rounds) -> anyhow::Result<()
         for backend in BACKENDS {
             let burst = if backend == "uprobe" { BURST_UPROBE } else { BURST };
             let mut command: Vec<String> =
-                ["sched", "--backend", backend, "--ring", "16", "--format", "json", "--"]
+                ["sched", "--backend", backend, "--format", "json", "--"]
                     .map(str::to_owned)
                     .to_vec();
             command.push(programs.pingpong.to_string_lossy().into_owned());
@@ -82,7 +82,7 @@ pub fn http_round(
 }
 
 fn args<'a>(burst: &'a str, procs: &'a str) -> [&'a str; 8] {
-    ["-n", burst, "-procs", procs, "-rounds", "11", "-pause", "40ms"]
+    ["-n", burst, "-procs", procs, "-rounds", "21", "-pause", "40ms"]
 }
 
 /// CPU nanoseconds of a round trip, the median of the bursts but the first, which warms up.

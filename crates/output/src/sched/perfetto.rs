@@ -136,7 +136,9 @@ impl Perfetto {
         }
         if to == State::RUNNING {
             self.leave_thread(who.pid, tid, ts_ns, out)?;
-            self.running.insert((who.pid, tid), (who.goid, ts_ns));
+            if self.running.len() < MAX_TRACKS {
+                self.running.insert((who.pid, tid), (who.goid, ts_ns));
+            }
         }
         if let Some(by) = change.by {
             let name = if from.is_alive() { "wakes" } else { "starts" };
