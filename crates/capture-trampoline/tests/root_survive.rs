@@ -216,12 +216,14 @@ fn root_a_program_that_replaces_another_is_left_alone() {
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{place}: {text}");
         // From the removal's first step on there is nothing to complain of.
-        let expected = match how {
-            _ if place == "restored" => "fine",
-            "exec" => "Replaced",
-            _ => "ProcessGone",
+        // A process that is still ending takes the last write of an attach.
+        let expected: &[&str] = match (place, how) {
+            ("restored", _) => &["fine"],
+            (_, "exec") => &["Replaced"],
+            ("patched all", _) => &["ProcessGone", "fine"],
+            _ => &["ProcessGone"],
         };
-        assert!(text.contains(expected), "{place} {how}: {text}");
+        assert!(expected.iter().any(|word| text.contains(word)), "{place} {how}: {text}");
         if how == "end" {
             assert_eq!(target.wait(LIMIT).signal(), Some(9));
             continue;
