@@ -361,7 +361,10 @@ impl Reader {
 
     /// Hands over what is older than the watermark, in order.
     fn hand_over(&mut self, view: &View, clock: &mut Clock, sink: &mut dyn FnMut(&[u8])) -> usize {
-        let mut merge = Merge::new(&mut self.queues, self.watermark);
+        let rings = (0..self.rings.count).map(|index| Ring::of(view, &self.rings, index));
+        let latest = rings.zip(&self.progress);
+        let latest = latest.map(|(ring, own)| ring.drops().wrapping_add(own.spoiled) as u32);
+        let mut merge = Merge::new(&mut self.queues, self.watermark, latest.collect());
         let mut handed = 0;
         loop {
             let step = merge.step(&mut self.queues, self.step, &mut |tsc| clock.ns(tsc), sink);

@@ -152,7 +152,13 @@ impl Capture for UprobeCapture {
             if self.attached && !self.more_waiting && !left.is_zero() {
                 self.wait(left.min(GATHER))?;
             }
-            let (handed, more) = self.reader.consume(POLL_BUDGET, !self.attached, sink);
+            let object = &self.object;
+            // Without the counts, what follows in a ring tells of what was lost.
+            let lost = || -> Vec<u32> {
+                let per_cpu = counters_of(object).unwrap_or_default();
+                per_cpu.iter().map(|cpu| word(cpu, LOST) as u32).collect()
+            };
+            let (handed, more) = self.reader.consume(POLL_BUDGET, !self.attached, lost, sink);
             self.more_waiting = more;
             let over = deadline.is_some_and(|d| Instant::now() >= d);
             if handed > 0 || over || !self.attached {
@@ -162,21 +168,13 @@ impl Capture for UprobeCapture {
     }
 
     fn counters(&self) -> Result<Counters, Error> {
-        let map = find_map(&self.object, "cpus")?;
-        let per_cpu = map
-            .lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)
-            .map_err(|e| from_libbpf("read the counters of the BPF program", &e))?
-            .unwrap_or_default();
+        let per_cpu = counters_of(&self.object)?;
         let mut counters = Counters::default();
         let mut payloads = 0;
         for cpu in per_cpu {
-            let word = |at: usize| {
-                let bytes = cpu.get(at..at + 8).and_then(|b| b.try_into().ok());
-                bytes.map_or(0, u64::from_ne_bytes)
-            };
-            counters.lost += word(8);
-            counters.foreign += word(16);
-            payloads += word(24);
+            counters.lost += word(&cpu, LOST);
+            counters.foreign += word(&cpu, 16);
+            payloads += word(&cpu, 24);
         }
         // What is reserved is a header for each record, and the payloads.
         counters.produced = self.reader.reserved().saturating_sub(payloads) / HEADER_SIZE as u64;
@@ -194,6 +192,22 @@ impl Capture for UprobeCapture {
         self.attached = false;
         Ok(())
     }
+}
+
+/// Of the lost records, in what the program counts for a CPU (`struct cpu` in `bpf/wire.h`).
+const LOST: usize = 8;
+
+/// What the program counts, for each CPU.
+fn counters_of(object: &Object) -> Result<Vec<Vec<u8>>, Error> {
+    let per_cpu = find_map(object, "cpus")?
+        .lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)
+        .map_err(|e| from_libbpf("read the counters of the BPF program", &e))?;
+    Ok(per_cpu.unwrap_or_default())
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    let word = bytes.get(at..at + 8).and_then(|word| word.try_into().ok());
+    word.map_or(0, u64::from_ne_bytes)
 }
 
 fn check_kernel(kernel: KernelVersion, options: Options) -> Result<(), Error> {

@@ -8,7 +8,7 @@
 //! next round.
 
 use crate::ring::{Rings, UNIT, room};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 /// How long after T the heads are read. The clocks of programs and of ours are the same but for
@@ -59,6 +59,30 @@ struct Waiting {
     unit: u32,
 }
 
+impl Waiting {
+    /// In the ring, bytes.
+    fn position(&self) -> u64 {
+        u64::from(self.unit) * UNIT as u64
+    }
+}
+
+/// How much a CPU had lost when its last record came that could be handed over.
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
+    lost: u32,
+    /// Among the records that are ready now, the one behind that record.
+    next: usize,
+    /// Whether it is known how much was lost before the record that follows.
+    is_settled: bool,
+}
+
+impl Told {
+    /// Before other records.
+    fn begin(&mut self) {
+        (self.next, self.is_settled) = (0, false);
+    }
+}
+
 /// A ring, as far as it is read.
 #[derive(Debug, Default)]
 struct Progress {
@@ -92,25 +116,32 @@ pub(crate) struct Reader {
     watermark: u64,
     /// In the order of time.
     waiting: Vec<Waiting>,
+    /// What is known of the losses of each CPU.
+    told: HashMap<u16, Told>,
 }
 
 impl Reader {
     pub(crate) fn new(rings: Rings, clock: Clock) -> Self {
         let progress = (0..rings.count()).map(|_| Progress::default()).collect();
-        let waiting = Vec::new();
-        Self { rings, clock, progress, epoch: None, held: None, watermark: 0, waiting }
+        let (waiting, told) = (Vec::new(), HashMap::new());
+        Self { rings, clock, progress, epoch: None, held: None, watermark: 0, waiting, told }
     }
 
     /// Hands at most `budget` records to `sink`; true in the second place when more may follow
-    /// at once. With `is_over`, nobody writes any more: all that is left is handed over.
+    /// at once. With `is_over`, nobody writes any more: all that is left is handed over. `lost` gives
+    /// what each CPU has lost until now.
     pub(crate) fn consume(
         &mut self,
         budget: usize,
         is_over: bool,
+        lost: impl FnOnce() -> Vec<u32>,
         sink: &mut dyn FnMut(&[u8]),
     ) -> (usize, bool) {
         if self.ready() == 0 {
             self.gather(is_over);
+            if self.ready() > 0 {
+                self.mark_losses(&lost());
+            }
         }
         let handed = self.hand_over(budget, sink);
         (handed, self.ready() > 0)
@@ -144,6 +175,45 @@ impl Reader {
         }
     }
 
+    /// Marks those of the ready records that lie, in time, between two of another CPU where it
+    /// has lost some: when that was can't be told more closely. `latest` is what each CPU has lost
+    /// until now; it stands for a next record where there is none.
+    fn mark_losses(&mut self, latest: &[u32]) {
+        let ready = self.ready();
+        self.told.values_mut().for_each(Told::begin);
+        // Where a span of losses begins and where one ends.
+        let mut steps = vec![0i32; ready + 1];
+        let mut add = |from: usize, to: usize| {
+            steps[from.min(ready)] += 1;
+            steps[to.min(ready)] -= 1;
+        };
+        for (index, record) in self.waiting.iter().enumerate() {
+            let (cpu, lost) = self.rings.loss(record.ring as usize, record.position());
+            let told = self.told.entry(cpu).or_default();
+            if !told.is_settled && told.lost != lost {
+                add(told.next, index);
+            }
+            if index < ready {
+                (told.lost, told.next) = (lost, index + 1);
+            } else {
+                told.is_settled = true;
+            }
+        }
+        for (cpu, &lost) in (0u16..).zip(latest) {
+            let told = self.told.entry(cpu).or_default();
+            if !told.is_settled && told.lost != lost {
+                add(told.next, ready);
+            }
+        }
+        let mut open = 0;
+        for (record, step) in self.waiting.iter().zip(&steps).take(ready) {
+            open += step;
+            if open > 0 {
+                self.rings.mark_beside_loss(record.ring as usize, record.position());
+            }
+        }
+    }
+
     fn begin_epoch(&self) -> Epoch {
         let ts_ns = self.clock.now();
         while self.clock.now() < ts_ns + SKEW_NS {
@@ -170,7 +240,7 @@ impl Reader {
     fn hand_over(&mut self, budget: usize, sink: &mut dyn FnMut(&[u8])) -> usize {
         let ready = self.ready().min(budget);
         for record in self.waiting.drain(..ready) {
-            let (ring, place) = (record.ring as usize, u64::from(record.unit) * UNIT as u64);
+            let (ring, place) = (record.ring as usize, record.position());
             sink(self.rings.record(ring, place));
             let len = self.rings.clear(ring, place);
             let Some(progress) = self.progress.get_mut(ring) else { continue };

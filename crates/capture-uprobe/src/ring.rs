@@ -174,6 +174,19 @@ impl Rings {
         unsafe { std::slice::from_raw_parts(self.memory.start.as_ptr().add(at), len) }
     }
 
+    /// The CPU of the record at `position`, and what was lost there before it.
+    pub(crate) fn loss(&self, ring: usize, position: u64) -> (u16, u32) {
+        let at = self.place(ring, position);
+        let word = |offset| self.memory.word(at + offset).load(Ordering::Relaxed);
+        (word(56) as u16, (word(48) >> 32) as u32)
+    }
+
+    /// Marks the record at `position` as one beside which others were lost.
+    pub(crate) fn mark_beside_loss(&self, ring: usize, position: u64) {
+        let flags = u64::from(wire::RecordFlags::BESIDE_LOSS) << 16;
+        self.memory.word(self.place(ring, position) + 56).fetch_or(flags, Ordering::Relaxed);
+    }
+
     /// Makes the record at `position`, which was read, a place for new ones; gives its length
     /// in the ring.
     pub(crate) fn clear(&mut self, ring: usize, position: u64) -> u64 {
@@ -201,6 +214,14 @@ impl Rings {
     #[cfg(test)]
     pub(crate) fn commit(&self, ring: usize, position: u64, ts_ns: u64) {
         self.memory.word(self.place(ring, position)).store(ts_ns, Ordering::Release);
+    }
+
+    /// The CPU of a record, and what it had lost before.
+    #[cfg(test)]
+    pub(crate) fn set_loss(&self, ring: usize, position: u64, cpu: u16, lost: u32) {
+        let at = self.place(ring, position);
+        self.memory.word(at + 48).store(u64::from(lost) << 32, Ordering::Relaxed);
+        self.memory.word(at + 56).fetch_or(u64::from(cpu), Ordering::Relaxed);
     }
 
     #[cfg(test)]

@@ -60,6 +60,10 @@ pub struct Timeline {
     options: Options,
     table: Table,
     losses: Losses,
+    /// Grows wherever records may be missing: calls that were open then may have ended unseen.
+    doubts: u64,
+    /// Whether the last record had losses beside it.
+    was_beside: bool,
     ledger: Ledger,
     last_id: u64,
     /// `runtime.goexit1`, if it is in the plan.
@@ -85,6 +89,8 @@ impl Timeline {
             options,
             table: Table::default(),
             losses: Losses::default(),
+            doubts: 0,
+            was_beside: false,
             ledger: Ledger::default(),
             last_id: 0,
             drained_from: None,
@@ -139,8 +145,13 @@ impl Timeline {
         if let Some((gap, lost)) = self.losses.note(record) {
             self.ledger.counters.gaps += 1;
             self.ledger.counters.lost += u64::from(lost);
+            self.doubts += 1;
             out.say(gap);
         }
+        // What was lost beside a record lies before or behind it.
+        let is_beside = record.flags.has(RecordFlags::BESIDE_LOSS);
+        self.doubts += u64::from(is_beside || self.was_beside);
+        self.was_beside = is_beside;
         match record.kind {
             RecordKind::Hit => self.hit(record, out),
             RecordKind::Exec => self.end_process(record.pid, End::Exec, record.ts_ns, out),
@@ -232,7 +243,7 @@ impl Timeline {
             let Some(stack) = self.table.at(system) else { continue };
             let mut gone: Vec<Frame> = stack.frames.extract_if(.., |f| f.goid == goid).collect();
             while let Some(frame) = gone.pop() {
-                let end = inferred_system_end(&frame, self.ledger.counters.gaps);
+                let end = inferred_system_end(&frame, self.doubts);
                 let below = self.ledger.infer(frame, end, record.ts_ns, &mut gone, out);
                 if let (Some(below), Some(own)) = (below, self.table.at(place)) {
                     below.add_to(&mut own.frames);
@@ -246,15 +257,15 @@ impl Timeline {
     fn close_from(&mut self, hit: &Hit<'_>, place: Place, beyond: u64, out: &mut impl Out) {
         let record = hit.record;
         let floor = record.depth + beyond;
-        let gaps = self.ledger.counters.gaps;
+        let doubts = self.doubts;
         while let Some(stack) = self.table.at(place) {
             let Some(frame) = stack.frames.pop_if(|frame| frame.depth >= floor) else {
                 stack.forget_from(record.depth);
                 return;
             };
             let end = match hit.key {
-                Key::Own(_) => stack.inferred_end(&frame, gaps),
-                Key::System(_) => inferred_system_end(&frame, gaps),
+                Key::Own(_) => stack.inferred_end(&frame, doubts),
+                Key::System(_) => inferred_system_end(&frame, doubts),
             };
             self.end(place, frame, end, record, None, out);
         }
@@ -293,7 +304,7 @@ impl Timeline {
         self.last_id += 1;
         let frame = Frame {
             depth: record.depth,
-            gaps: self.ledger.counters.gaps,
+            doubts: self.doubts,
             id: self.last_id,
             parent,
             goid: record.goid,
@@ -410,7 +421,7 @@ impl Timeline {
                 };
                 // With records missing, this may be the exit of a later call from the same
                 // place, both its entry and the first one's exit being lost.
-                let certain = frame.gaps == self.ledger.counters.gaps;
+                let certain = frame.doubts == self.doubts;
                 let exit = Exit { site: record.site, results, certain };
                 self.end(place, frame, end, record, Some(exit), out);
                 return;
@@ -497,14 +508,14 @@ impl Timeline {
                 None if self.goexit1 == Some(frame.function) && !self.has_gap_since(&frame) => {
                     End::Goexit
                 }
-                None => stack.inferred_end(&frame, self.ledger.counters.gaps),
+                None => stack.inferred_end(&frame, self.doubts),
             };
             self.ledger.infer(frame, end, record.ts_ns, &mut stack.frames, out);
         }
     }
 
     fn has_gap_since(&self, frame: &Frame) -> bool {
-        frame.gaps != self.ledger.counters.gaps
+        frame.doubts != self.doubts
     }
 
     fn fatal_panic(&mut self, record: &Record<'_>, out: &mut impl Out) {

@@ -19,7 +19,7 @@ pub(crate) struct Frame {
     /// Bytes from the stack's upper end to SP at the function's first instruction.
     pub depth: u64,
     /// Gaps seen when it was entered: a difference at its end means records were lost meanwhile.
-    pub gaps: u64,
+    pub doubts: u64,
     /// From 1; grows with the depth.
     pub id: u64,
     /// 0 when there is none.
@@ -112,8 +112,8 @@ impl Stack {
     }
 
     /// How a frame of a goroutine's own stack ended that is gone without an exit record.
-    /// `gaps` counts the gaps seen by now.
-    pub fn inferred_end(&self, frame: &Frame, gaps: u64) -> End {
+    /// `doubts` counts the places seen by now where records may be missing.
+    pub fn inferred_end(&self, frame: &Frame, doubts: u64) -> End {
         if self.fatal {
             return End::Panic;
         }
@@ -123,11 +123,11 @@ impl Stack {
         // A panic above it that nobody was seen to recover: with records missing, the
         // recovery may have been deeper and the frame may have returned.
         let panicked = self.panics.iter().any(|p| p.depth >= frame.depth);
-        if panicked && frame.gaps == gaps { End::Panic } else { End::Lost }
+        if panicked && frame.doubts == doubts { End::Panic } else { End::Lost }
     }
 }
 
 /// How a frame of a system stack ended that is gone without an exit record.
-pub(crate) fn inferred_system_end(frame: &Frame, gaps: u64) -> End {
-    if frame.gaps == gaps { End::Switch } else { End::Lost }
+pub(crate) fn inferred_system_end(frame: &Frame, doubts: u64) -> End {
+    if frame.doubts == doubts { End::Switch } else { End::Lost }
 }

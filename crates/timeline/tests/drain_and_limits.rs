@@ -6,7 +6,7 @@ mod support;
 use std::sync::Arc;
 use support::{Entry, Story};
 use timeline::{End, Event, Filter, FilterOptions, Limits, Options, Timeline};
-use wire::Record;
+use wire::{Record, RecordFlags};
 
 fn push(timeline: &mut Timeline, entries: &[Entry]) -> Vec<Event> {
     let mut events = Vec::new();
@@ -52,6 +52,35 @@ fn the_last_call_of_a_goroutine_ends_with_it() {
     story.g(3).enter("", "main.a", 16, &[]).die();
     let (events, _) = story.events(Options::default());
     assert_eq!(ends(&events), [(0, End::Goexit), (0, End::Lost), (0, End::Lost)]);
+}
+
+/// Whether a call returned for certain, with a loss on another CPU beside some of the records:
+/// its entry, one of another goroutine, its exit, and one behind it.
+fn is_certain(beside_loss: [bool; 4]) -> bool {
+    let mut story = Story::of(&["main.a", "main.b"]);
+    story.g(1).enter("", "main.a", 100, &[]).g(2).enter("", "main.b", 100, &[]);
+    story.g(1).ret("main.a", 100, &[]).g(2).ret("main.b", 100, &[]);
+    for (entry, beside_loss) in story.records.iter_mut().zip(beside_loss) {
+        entry.record.flags.0 |= u16::from(beside_loss) * RecordFlags::BESIDE_LOSS;
+    }
+    let mut timeline = Timeline::new(Arc::new(story.plan.clone()), Options::default());
+    let events = push(&mut timeline, &story.records);
+    let ended = |event: &Event| match event {
+        Event::Leave(call) if call.goid == 1 => Some((call.end, call.end_exact)),
+        _ => None,
+    };
+    let ended: Vec<_> = events.iter().filter_map(ended).collect();
+    assert!(matches!(ended[..], [(End::Return, _)]));
+    ended[0].1
+}
+
+/// The exit may be that of a later call if others lost some beside what lies between.
+#[test]
+fn a_call_over_a_loss_on_another_cpu_is_not_certain() {
+    for index in 0..16u8 {
+        let beside = [0, 1, 2, 3].map(|bit| index >> bit & 1 == 1);
+        assert_eq!(is_certain(beside), beside[..3] == [false; 3], "{beside:?}");
+    }
 }
 
 /// A limit shows whole trees: those of the roots that began first. Another one that ends counts, and

@@ -16,5 +16,8 @@ pub use fetch::{
     DEREF_MAPPED, FIELD_HEADER, Field, FieldStatus, Fields, MAX_FIELD_DATA, MAX_PROGRAM_OPS, Op,
     OpCode,
 };
-pub use record::{HEADER_SIZE, MAX_PAYLOAD, Record, RecordError, RecordFlags, RecordKind, stamp};
+pub use record::{
+    HEADER_SIZE, MAX_PAYLOAD, Record, RecordError, RecordFlags, RecordKind, lost_so_far,
+    mark_beside_loss, stamp,
+};
 pub use site::{GSource, SiteConfig, SiteKind};

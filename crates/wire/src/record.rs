@@ -42,6 +42,10 @@ impl RecordFlags {
     /// `caller` could not be read and is 0.
     pub const NO_CALLER: u16 = 1 << 2;
 
+    /// Records of another CPU (or ring) were lost somewhere around this one: between the one
+    /// of that CPU that came before and the one that comes next. Set by the readers.
+    pub const BESIDE_LOSS: u16 = 1 << 3;
+
     /// Whether all bits of `bit` are set.
     pub const fn has(self, bit: u16) -> bool {
         self.0 & bit == bit
@@ -211,6 +215,20 @@ pub fn stamp(record: &mut [u8], ts_ns: u64, told: u32) -> u32 {
     told
 }
 
+/// Notes in a record's wire form that records of others were lost around it
+/// ([`RecordFlags::BESIDE_LOSS`]).
+pub fn mark_beside_loss(record: &mut [u8]) {
+    if let Some(header) = record.first_chunk_mut::<HEADER_SIZE>() {
+        let flags = u16_at(header, 58) | RecordFlags::BESIDE_LOSS;
+        header[58..60].copy_from_slice(&flags.to_le_bytes());
+    }
+}
+
+/// The count of lost records in a record's wire form; 0 for what is none.
+pub fn lost_so_far(record: &[u8]) -> u32 {
+    record.first_chunk::<HEADER_SIZE>().map_or(0, |header| u32_at(header, 52))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -227,7 +245,7 @@ mod tests {
             tid: 8,
             lost: 9,
             cpu: 10,
-            flags: RecordFlags(11),
+            flags: RecordFlags(3),
             kind: RecordKind::Hit,
             payload,
         }
@@ -239,6 +257,18 @@ mod tests {
         sample(b"payload!").write(&mut bytes);
         assert_eq!(bytes.len(), HEADER_SIZE + 8);
         assert_eq!(Record::parse(&bytes), Ok(sample(b"payload!")));
+    }
+
+    #[test]
+    fn a_loss_beside_a_record_is_marked_and_nothing_else_changes() {
+        let mut bytes = Vec::new();
+        sample(b"payload!").write(&mut bytes);
+        assert_eq!(lost_so_far(&bytes), 9);
+        mark_beside_loss(&mut bytes);
+        let flags = RecordFlags(3 | RecordFlags::BESIDE_LOSS);
+        assert_eq!(Record::parse(&bytes), Ok(Record { flags, ..sample(b"payload!") }));
+        mark_beside_loss(&mut bytes[..10]);
+        assert_eq!(lost_so_far(&bytes[..10]), 0);
     }
 
     #[test]

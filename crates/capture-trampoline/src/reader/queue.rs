@@ -61,14 +61,30 @@ impl Queue {
         self.records.get(self.left).map(|record| record.tsc)
     }
 
+    /// Whether records were lost between the last that left and what comes next: the next record
+    /// that waits, or, where none does, all that the ring has lost until now.
+    fn is_at_loss(&self, latest: u32) -> bool {
+        let next = self.records.get(self.left).and_then(|next| self.data.get(next.at as usize..));
+        let more = next.map_or(latest, wire::lost_so_far).wrapping_sub(self.told);
+        (1..=u32::MAX / 2).contains(&more)
+    }
+
     /// Lets the next one leave, at a time on the capture's clock.
-    fn pop(&mut self, ns: impl FnOnce(u64) -> u64, sink: &mut dyn FnMut(&[u8])) {
+    fn pop(
+        &mut self,
+        ns: impl FnOnce(u64) -> u64,
+        is_beside_loss: bool,
+        sink: &mut dyn FnMut(&[u8]),
+    ) {
         let Some(&Waiting { tsc, at, len }) = self.records.get(self.left) else { return };
         self.left += 1;
         let range = at as usize..at as usize + usize::from(len);
         let Some(bytes) = self.data.get_mut(range) else { return };
         // Sorting can swap two records of a ring; the count must not run back.
         self.told = wire::stamp(bytes, ns(tsc), self.told);
+        if is_beside_loss {
+            wire::mark_beside_loss(bytes);
+        }
         sink(bytes);
     }
 
@@ -100,17 +116,47 @@ pub(super) struct Merge {
     /// Of each queue, how many records leave.
     ready: Vec<usize>,
     order: Order,
+    /// What each ring has lost until now.
+    latest: Vec<u32>,
+    /// Whether each queue is at a loss.
+    at_loss: Vec<bool>,
+    /// How many are.
+    losses: usize,
 }
 
 impl Merge {
-    /// Of everything up to `watermark`.
-    pub(super) fn new(queues: &mut [Queue], watermark: u64) -> Self {
+    /// Of everything up to `watermark`; `latest` is what each ring has lost until now, read later
+    /// than the watermark.
+    pub(super) fn new(queues: &mut [Queue], watermark: u64, latest: Vec<u32>) -> Self {
         let ready: Vec<usize> = queues.iter_mut().map(|queue| queue.ready(watermark)).collect();
         let first = |(index, (queue, &ready)): (usize, (&Queue, &usize))| {
             Some(Reverse((queue.next(ready)?, index)))
         };
         let order = queues.iter().zip(&ready).enumerate().filter_map(first).collect();
-        Self { ready, order }
+        let losses = queues.iter().zip(&latest).map(|(queue, &latest)| queue.is_at_loss(latest));
+        let at_loss: Vec<bool> = losses.collect();
+        let losses = at_loss.iter().filter(|&&at_loss| at_loss).count();
+        Self { ready, order, latest, at_loss, losses }
+    }
+
+    /// Lets the next record of a queue leave.
+    fn pop(
+        &mut self,
+        queue: &mut Queue,
+        index: usize,
+        ns: impl FnOnce(u64) -> u64,
+        sink: &mut dyn FnMut(&[u8]),
+    ) {
+        let latest = self.latest.get(index).copied().unwrap_or_default();
+        let was = self.at_loss.get(index).copied().unwrap_or_default();
+        queue.pop(ns, self.losses > usize::from(was), sink);
+        let is = queue.is_at_loss(latest);
+        if was != is
+            && let Some(at_loss) = self.at_loss.get_mut(index)
+        {
+            *at_loss = is;
+            self.losses = if is { self.losses + 1 } else { self.losses - 1 };
+        }
     }
 
     /// Lets `most` records leave, or as many as there are; gives the number.
@@ -135,7 +181,7 @@ impl Merge {
                     self.order.push(Reverse((tsc, index)));
                     break;
                 }
-                queue.pop(&mut *ns, sink);
+                self.pop(queue, index, &mut *ns, sink);
                 done += 1;
             }
         }

@@ -234,6 +234,32 @@ fn a_full_ring_loses_exactly_what_it_counts() {
     assert_eq!(lost(SLOTS as usize - 1), 0);
 }
 
+/// A goroutine can go on, on another CPU, where one has no room: which of the records there are older
+/// than the loss can't be told.
+#[test]
+fn records_beside_a_loss_of_another_ring_say_so() {
+    let mut target = Target::new();
+    let beside = |target: &Target, from: usize| -> Vec<(u64, bool)> {
+        let records = target.seen[from..].iter().map(|bytes| Record::parse(bytes).unwrap());
+        records.map(|record| (record.goid, record.flags.has(RecordFlags::BESIDE_LOSS))).collect()
+    };
+    assert!(target.record(1, 1));
+    while target.record(0, 2) {}
+    assert!(target.record(1, 3));
+    target.settle();
+    // Nothing follows in the ring yet: what it has lost is known from its count.
+    let seen = beside(&target, 0);
+    assert_eq!((seen[0], seen[seen.len() - 1]), ((1, false), (3, true)));
+    assert!(seen[1..seen.len() - 1].iter().all(|&record| record == (2, false)));
+    // Up to the next record there, which tells the loss itself.
+    let from = target.seen.len();
+    for (ring, goid) in [(1, 4), (0, 5), (1, 6), (0, 7)] {
+        assert!(target.record(ring, goid));
+    }
+    target.settle();
+    assert_eq!(beside(&target, from), [(4, true), (5, false), (6, false), (7, false)]);
+}
+
 #[test]
 fn rings_are_read_while_a_slow_reader_takes_what_there_was() {
     let mut target = Target::new();

@@ -17,7 +17,7 @@ fn round(reader: &mut Reader, is_over: bool) -> Vec<(u64, usize)> {
     let mut sink = |bytes: &[u8]| {
         seen.push((u64::from_le_bytes(bytes[..8].try_into().unwrap()), bytes.len()));
     };
-    reader.consume(usize::MAX, is_over, &mut sink);
+    reader.consume(usize::MAX, is_over, Vec::new, &mut sink);
     seen
 }
 
@@ -99,9 +99,9 @@ fn a_budget_ends_a_round_and_the_next_goes_on() {
     }
     let mut seen = Vec::new();
     let mut sink = |bytes: &[u8]| seen.push(bytes[0]);
-    assert_eq!(reader.consume(2, false, &mut sink), (2, true));
-    assert_eq!(reader.consume(2, false, &mut sink), (2, true));
-    assert_eq!(reader.consume(2, false, &mut sink), (1, false));
+    assert_eq!(reader.consume(2, false, Vec::new, &mut sink), (2, true));
+    assert_eq!(reader.consume(2, false, Vec::new, &mut sink), (2, true));
+    assert_eq!(reader.consume(2, false, Vec::new, &mut sink), (1, false));
     assert_eq!(seen, [1, 2, 3, 4, 5]);
 }
 
@@ -111,4 +111,40 @@ fn the_offset_of_a_time_namespace_is_read() {
     assert_eq!(monotonic_offset(text), Some(-86_400_000_000_000 + 5));
     assert_eq!(monotonic_offset("boottime 1 1\n"), None);
     assert_eq!(monotonic_offset("monotonic x 1\n"), None);
+}
+
+/// Times of what is ready when each CPU has lost so many by now, and whether a loss of another CPU
+/// lies beside it.
+fn beside(reader: &mut Reader, latest: [u32; 2]) -> Vec<(u64, bool)> {
+    let mut seen = Vec::new();
+    let mut sink = |bytes: &[u8]| {
+        let bytes = [&bytes[..60], &[1, 0], &bytes[62..]].concat();
+        let record = wire::Record::parse(&bytes).unwrap();
+        seen.push((record.ts_ns, record.flags.has(wire::RecordFlags::BESIDE_LOSS)));
+    };
+    reader.consume(usize::MAX, false, || latest.to_vec(), &mut sink);
+    seen
+}
+
+#[test]
+fn records_beside_a_loss_of_another_cpu_say_so() {
+    let mut reader = reader();
+    let write = |reader: &Reader, records: &[(u64, u16, u32)]| {
+        for &(ts_ns, cpu, lost) in records {
+            let position = reader.rings.write(usize::from(cpu), 0, 0);
+            reader.rings.set_loss(usize::from(cpu), position, cpu, lost);
+            reader.rings.commit(usize::from(cpu), position, ts_ns);
+        }
+    };
+    // CPU 0 loses between 20 and 50, and one that nothing tells of yet behind 60.
+    let future = u64::MAX / 2;
+    write(&reader, &[(10, 1, 0), (20, 0, 0), (30, 1, 0), (40, 1, 0), (50, 0, 3), (55, 1, 0)]);
+    write(&reader, &[(60, 0, 3), (70, 1, 0)]);
+    let expected = [10, 20, 30, 40, 50, 55, 60, 70].map(|ts| (ts, [30, 40, 70].contains(&ts)));
+    assert_eq!(beside(&mut reader, [4, 0]), expected);
+    // Up to the next record of CPU 0, which tells itself; and what waits behind counts as next.
+    write(&reader, &[(80, 1, 0), (90, 0, 4), (100, 1, 0), (future, 0, 4)]);
+    assert_eq!(beside(&mut reader, [9, 0]), [(80, true), (90, false), (100, false)]);
+    write(&reader, &[(110, 1, 0), (future, 0, 9)]);
+    assert_eq!(beside(&mut reader, [9, 0]), [(110, false)]);
 }
