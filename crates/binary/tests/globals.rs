@@ -57,12 +57,11 @@ fn stripped_executables_have_candidates_and_their_own_wait_reasons() {
 /// `GOSPECT_BLESS=1` writes the table anew.
 #[test]
 fn the_table_of_wait_reasons_is_the_toolchains_own() {
-    let columns: Vec<(String, WaitReasons)> = toolchains()
+    let columns: Vec<(&str, WaitReasons)> = toolchains()
         .iter()
-        .filter(|go| testkit::REQUIRED.iter().any(|known| go.version.starts_with(known)))
-        .map(|go| {
-            let executable = fixture(go, Mode::Exe);
-            (go.version.clone(), WaitReasons::read(&executable).unwrap())
+        .filter_map(|go| {
+            let version = go.required()?;
+            Some((version, WaitReasons::read(&fixture(go, Mode::Exe)).unwrap()))
         })
         .collect();
     let mut text = String::from(
