@@ -58,6 +58,7 @@ pub struct TrampolineCapture {
     /// Those that carry nothing in any process.
     bare: BTreeSet<u32>,
     removals: Vec<Removal>,
+    /// Measured before the first installation; each process goes on with its own.
     clock: Clock,
     pause: Duration,
     attached: bool,
@@ -68,6 +69,8 @@ pub struct TrampolineCapture {
 struct Installed {
     target: Target,
     reader: Reader,
+    /// Its own: what one process has given out says nothing about the records of another.
+    clock: Clock,
     /// Nothing more will come.
     is_over: bool,
     checked: Instant,
@@ -176,8 +179,8 @@ impl TrampolineCapture {
         let opened = target.area.opened;
         let reader = Reader::new(target.process.pid(), rings, first_ring, made.sites, opened);
         let untold = request.plan.sites.first().map(|site| made.bias.to_avma(site.address));
-        let checked = Instant::now();
-        self.installed.push(Installed { target, reader, is_over: false, checked, untold });
+        let (clock, checked) = (self.clock.clone(), Instant::now());
+        self.installed.push(Installed { target, reader, clock, is_over: false, checked, untold });
     }
 
     /// Functions of the plan that carry no trampolines in at least one process, and why.
@@ -203,27 +206,28 @@ impl TrampolineCapture {
 
     /// One look at all rings; gives what was handed over and how full the fullest was.
     fn round(&mut self, sink: &mut dyn FnMut(&[u8])) -> (usize, u64) {
-        self.clock.refine();
         let (mut handed, mut fill) = (0, 0);
         for one in &mut self.installed {
             if one.is_over {
                 continue;
             }
+            one.clock.refine();
             let pid = one.target.process.pid();
             if let Some(place) = one.untold.take() {
-                let ts_ns = self.clock.ns(clock::tsc());
+                // No record is older.
+                let ts_ns = one.clock.ns(one.target.area.opened);
                 announce(RecordKind::Process, pid, place, ts_ns, sink);
                 handed += 1;
             }
             let end = one.end(self.attached);
             let is_over = end.is_some();
             let view = &one.target.area.rings;
-            let round = one.reader.round(view, &mut self.clock, is_over, sink);
+            let round = one.reader.round(view, &mut one.clock, is_over, sink);
             handed += round.handed;
             fill = fill.max(round.fill);
             one.is_over = is_over;
             if let Some(Some(kind)) = end {
-                let ts_ns = self.clock.ns(clock::tsc());
+                let ts_ns = one.clock.ns(clock::tsc());
                 announce(kind, pid, Avma(0), ts_ns, sink);
                 handed += 1;
             }
