@@ -23,8 +23,9 @@ fn root_many_parked_goroutines_are_no_obstacle() {
     capture.detach().unwrap();
     let removal = capture.removals()[0].clone();
     eprintln!("{many} goroutines: stops {:?}, to remove {:?}", report.stops, removal.stops);
-    // Words that only look like saved program counters cost stops, but no function.
-    assert!(report.busy.is_empty() && report.foreign.is_empty(), "{report:?}");
+    // Words that only look like saved program counters cost stops, and where the frame of a
+    // preemption at the program's start is never overwritten, the one function it was in.
+    assert!(report.busy.len() <= 1 && report.foreign.is_empty(), "{report:?}");
     assert_eq!((removal.foreign, removal.left_bytes), (0, 0));
     subject.assert_clean(running.pid());
     running.close_stdin();
