@@ -156,7 +156,7 @@ fn one(
         let summary = if is_launched {
             serve(load)?;
             // It ends with what it launched.
-            let kill = Command::new("kill").args(["-TERM", &pid.to_string()]).status()?;
+            let kill = Command::new("sh").args(["-c", &format!("kill -TERM {pid}")]).status()?;
             ensure!(kill.success(), "failed to end caddy");
             gospect.wait(LIMIT);
             summary(&gospect)?
