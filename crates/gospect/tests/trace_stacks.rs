@@ -13,7 +13,9 @@ const FUNCTIONS: [&str; 4] = ["main.mark", "main.step", "main.deep", "main.outer
 
 fn trace(force: &str, program: &Path) -> Trace {
     let file = temporary("jsonl");
-    let mut command = common::gospect().command(&["trace", "--format", "json", "-o"]);
+    // Room for all of it: nothing may be lost where all calls are compared.
+    let how = ["trace", "--ring", "64", "--format", "json", "-o"];
+    let mut command = common::gospect().command(&how);
     command.env("GOSPECT_FORCE", force).arg(&file).args(functions(&FUNCTIONS));
     command.arg("--").arg(program);
     let mut running = testkit::Running::spawn(command);
