@@ -44,7 +44,9 @@ fn root_a_function_that_the_program_has_replaced_is_left_alone() {
     assert!(!before.is_empty());
     let output = trace(target.pid, &["-v"]);
     output.expect_code(0);
-    assert!(!output.stderr.contains("probed by uprobes"), "{}", output.stderr);
+    // By neither backend. (Another one, where a goroutine was stopped just then, may get uprobes.)
+    let untraced = output.stderr.split_once("not traced:").map_or("", |(_, listed)| listed);
+    assert!(untraced.contains("main.victim: its code in memory differs"), "{}", output.stderr);
     assert_eq!(target.different(), before);
     target.assert_unmapped("write");
     target.finish();
