@@ -59,6 +59,8 @@ struct Progress {
     drops: u64,
     /// Records that were here and could not be delivered.
     spoiled: u64,
+    /// Those of them that the dead left reserved. Nothing of theirs can follow.
+    holes: u64,
     /// Since when a reserved record is awaited.
     stuck: Option<Instant>,
 }
@@ -349,6 +351,7 @@ impl Reader {
     /// be one.
     fn skip_hole(&mut self, ring: &Ring<'_>, progress: &mut Progress, head: u64) {
         progress.spoiled += 1;
+        progress.holes += 1;
         while progress.consumed < head {
             progress.consumed += UNIT as u64;
             let left = head.wrapping_sub(progress.consumed) / UNIT as u64;
@@ -363,7 +366,8 @@ impl Reader {
     fn hand_over(&mut self, view: &View, clock: &mut Clock, sink: &mut dyn FnMut(&[u8])) -> usize {
         let rings = (0..self.rings.count).map(|index| Ring::of(view, &self.rings, index));
         let latest = rings.zip(&self.progress);
-        let latest = latest.map(|(ring, own)| ring.drops().wrapping_add(own.spoiled) as u32);
+        let latest =
+            latest.map(|(ring, own)| ring.drops().wrapping_add(own.spoiled - own.holes) as u32);
         let mut merge = Merge::new(&mut self.queues, self.watermark, latest.collect());
         let mut handed = 0;
         loop {
