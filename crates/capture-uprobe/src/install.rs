@@ -268,6 +268,14 @@ fn pid_filter(scope: &Scope, kernel: KernelVersion, multi: bool) -> i32 {
     }
 }
 
+/// The only process whose code the kernel puts breakpoints into for such a capture; `None` when it
+/// puts them into every process that runs the file, though only hits of those in scope count.
+pub fn only_process(scope: &Scope, options: Options) -> Option<u32> {
+    let kernel = KernelVersion::running();
+    let multi = kernel >= KernelVersion::UPROBE_MULTI && !options.perf_link;
+    u32::try_from(pid_filter(scope, kernel, multi)).ok()
+}
+
 /// libbpf looks a bare name up in PATH.
 fn with_directory(path: &Path) -> std::path::PathBuf {
     if path.components().count() == 1 { Path::new(".").join(path) } else { path.to_owned() }

@@ -25,6 +25,6 @@ pub use attach::SkippedSite;
 pub use calibrate::{SiteCost, calibrate};
 pub use features::{Features, Outcome, probe_features};
 pub use foreign::{ForeignUprobe, foreign_uprobes};
-pub use install::UprobeCapture;
+pub use install::{UprobeCapture, only_process};
 pub use kernel::KernelVersion;
 pub use options::Options;

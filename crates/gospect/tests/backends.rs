@@ -4,9 +4,10 @@
 mod common;
 
 use common::{
-    Directory, LIMIT, Trace, any_gospect, as_nobody, expect_line, fixture, path_text, run,
-    temporary, text, wait_attached,
+    Directory, LIMIT, Trace, any_gospect, as_nobody, expect_line, fixture, json_lines, path_text,
+    run, temporary, text, wait_attached,
 };
+use serde_json::Value;
 use std::path::Path;
 use testkit::Running;
 
@@ -121,7 +122,8 @@ fn root_auto_takes_uprobes_where_no_function_can_carry_a_trampoline() {
 /// program is there: uprobes come in before its first instruction nevertheless.
 #[test]
 fn root_auto_goes_over_to_uprobes_before_the_first_instruction() {
-    let program = fixture("counts");
+    let dir = Directory::new();
+    let program = dir.copy(&fixture("counts"), "probed");
     let path = path_text(&program);
     let mut other = any_gospect().start(&["trace", "--exe", path, "-u", "runtime.sigtrampgo"]);
     wait_attached(&other);
@@ -212,8 +214,39 @@ fn root_uprobes_are_refused_beside_trampolines() {
     wait_attached(&tracer);
     let output = any_gospect().run(&line("uprobe"));
     expect_line(&output, 1, &["put uprobes on", &pid, "with trampolines", "gospect detach"]);
+    let path = path_text(&fixture("spin")).to_owned();
+    let every = ["trace", "--exe", &path, "--duration", "1s", "-u", "main.round"];
+    expect_line(&any_gospect().run(&every), 1, &["put uprobes on", &pid, "with trampolines"]);
     tracer.signal("TERM");
     any_gospect().finish(&mut tracer);
     target.go();
     finish(target);
+}
+
+/// Breakpoints for one process come into no other, whatever that one carries.
+#[test]
+fn root_uprobes_in_a_process_leave_trampolines_in_another_alone() {
+    let dir = Directory::new();
+    let program = dir.copy(&fixture("spin"), "both");
+    let start = || Running::held(&program, &["-rounds", "50"]);
+    let (mut one, mut other) = (start(), start());
+    let trace = |target: &Running, backend, file: &Path| {
+        let pid = target.pid().to_string();
+        let how = ["trace", "--backend", backend, "--format", "json", "-o", path_text(file)];
+        let tracer = any_gospect().start(&[&how[..], &["-u", "main.round", "-p", &pid]].concat());
+        wait_attached(&tracer);
+        tracer
+    };
+    let files = ["trampoline", "uprobe"].map(|backend| dir.file(backend));
+    let mut tracers = [trace(&one, "trampoline", &files[0]), trace(&other, "uprobe", &files[1])];
+    one.go();
+    other.go();
+    finish(one);
+    finish(other);
+    for (tracer, file) in tracers.iter_mut().zip(&files) {
+        any_gospect().finish(tracer).expect_code(0);
+        let is_call = |line: &Value| line["type"] == "call" && line["exit"] == "return";
+        let calls = json_lines(file).iter().filter(|line| is_call(line)).count();
+        assert_eq!(calls, 101, "{}", file.display());
+    }
 }

@@ -182,9 +182,7 @@ impl Installer<'_> {
 
     fn uprobes(&self) -> anyhow::Result<Made> {
         let request = self.request(self.rings.uprobes);
-        // A breakpoint that the kernel sets over one of our jumps, or takes off there, breaks the
-        // program: it knows the file's bytes only.
-        if let Some(pid) = capture_trampoline::carrier(&request.path, &[]) {
+        if let Some(pid) = self.carrier(&request) {
             return Err(Error::Failed {
                 what: format!("put uprobes on `{}`", request.path.display()),
                 source: format!(
@@ -204,6 +202,16 @@ impl Installer<'_> {
             capture: Box::new(capture),
             why: String::new(),
         })
+    }
+
+    /// A process that uprobes of this request would come into and that has code of ours in it: a
+    /// breakpoint that the kernel sets over one of our jumps, or takes off there, breaks the program,
+    /// since it knows the file's bytes only.
+    fn carrier(&self, request: &Request<'_>) -> Option<u32> {
+        match capture_uprobe::only_process(&request.scope, self.forced) {
+            Some(pid) => capture_trampoline::is_carrier(pid).then_some(pid),
+            None => capture_trampoline::carrier(&request.path, &[]),
+        }
     }
 
     /// Trampolines in running processes, then uprobes in the functions that carry none: only now
@@ -321,9 +329,9 @@ impl Installer<'_> {
             ring_bytes: self.request(self.rings.uprobes).ring_bytes,
             ..request.clone()
         };
-        // Of several processes the kernel knows only the file: its breakpoints come into all.
-        if let Scope::Pids(pids) = &request.scope
-            && pids.len() > 1
+        // Where the kernel knows only the file, its breakpoints come into all that run it.
+        if capture_uprobe::only_process(&request.scope, self.forced).is_none()
+            && let Scope::Pids(pids) = &request.scope
             && let Some(pid) = capture_trampoline::carrier(&request.path, pids)
         {
             return Rest::Impossible(anyhow!(
