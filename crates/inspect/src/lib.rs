@@ -14,6 +14,7 @@ mod frames;
 mod goroutine;
 mod labels;
 mod list;
+pub mod metrics;
 mod reasons;
 mod snapshot;
 mod stack;
