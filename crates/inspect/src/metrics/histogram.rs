@@ -45,13 +45,13 @@ pub struct Bucket {
 impl TimeHistogram {
     /// Bytes of a `timeHistogram` with that many buckets; `None` when no known version has so
     /// many.
-    pub(crate) fn size(buckets: usize) -> Option<usize> {
+    pub fn size(buckets: usize) -> Option<usize> {
         let shape = SHAPES.iter().find(|shape| shape.buckets == buckets)?;
         Some((buckets + 1 + usize::from(shape.overflow)) * 8)
     }
 
     /// From the struct's words: the buckets, then what is negative, then what is too long.
-    pub(crate) fn of_words(buckets: usize, words: &[u64]) -> Option<Self> {
+    pub fn of_words(buckets: usize, words: &[u64]) -> Option<Self> {
         let shape = *SHAPES.iter().find(|shape| shape.buckets == buckets)?;
         let counts = words.get(..buckets)?.to_vec();
         let underflow = *words.get(buckets)?;
