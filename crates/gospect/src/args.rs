@@ -305,11 +305,28 @@ pub struct SelectArgs {
     #[arg(long, value_enum, default_value_t)]
     pub results: Auto,
     /// Longest text captured of a string, bytes
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub max_string: u32,
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub max_string: u16,
+    /// Most elements captured of a slice, an array or a map
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub max_elems: u16,
+    /// Most levels captured below a value: fields, elements, what pointers lead to
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=8))]
+    pub max_depth: u8,
     /// Print the plan and do nothing
     #[arg(long)]
     pub dry_run: bool,
+}
+
+impl SelectArgs {
+    /// How much of each value is captured.
+    pub fn limits(&self) -> probe::Limits {
+        probe::Limits {
+            string_bytes: self.max_string,
+            elements: self.max_elems,
+            depth: self.max_depth,
+        }
+    }
 }
 
 #[derive(Debug, Args)]

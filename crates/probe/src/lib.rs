@@ -5,6 +5,7 @@
 pub mod compile;
 pub mod golden;
 pub mod interpret;
+pub mod limits;
 pub mod nearest;
 pub mod package;
 pub mod pattern;
@@ -19,6 +20,7 @@ pub mod value;
 #[cfg(test)]
 mod test_image;
 
+pub use limits::Limits;
 pub use plan::{
     Guard, ImageId, Plan, PlannedFunction, Program, Refusal, RefusalReason, RuntimeLayout, Site,
     Witness,

@@ -7,7 +7,7 @@ use crate::compile::{
 use crate::plan::{Program, RefusalReason};
 use crate::selection::{Matches, Selected, Selection, select};
 use crate::value::{ValueKind, ValueSpec};
-use crate::{ImageId, Plan, PlannedFunction, Refusal, RuntimeLayout, Site, Witness};
+use crate::{ImageId, Limits, Plan, PlannedFunction, Refusal, RuntimeLayout, Site, Witness};
 use address::{FileOffset, Svma};
 use binary::code::{Analysis, CodeSite, ExitKind, Kept, ProbeCost};
 use binary::{
@@ -28,8 +28,8 @@ pub struct ValueOptions {
     pub arguments: bool,
     /// Results.
     pub results: bool,
-    /// Longest text of a string, bytes.
-    pub max_string: u16,
+    /// How much of each.
+    pub limits: Limits,
 }
 
 /// What the planner needs to know of the runtime, from the layouts.
@@ -133,7 +133,7 @@ pub fn bare_plan(executable: &Executable, functions: &[Function]) -> Result<Plan
         executable,
         debug: None,
         selection: &Selection::default(),
-        values: ValueOptions { arguments: false, results: false, max_string: 0 },
+        values: ValueOptions { arguments: false, results: false, limits: Limits::default() },
         runtime: RuntimeFacts {
             layout: RuntimeLayout::default(),
             witness: WitnessOffsets { g_goid: 0, g_stack_hi: 0, recovery },
@@ -271,7 +271,7 @@ impl<'a> Planner<'a> {
             }
         };
         let signature = self.signature(function);
-        let mut builder = Builder::new(self.question.values.max_string);
+        let mut builder = Builder::new(self.question.values.limits.string_bytes);
         let rule =
             selected.rule.and_then(|i| self.question.selection.wanted.get(i)?.params.as_ref());
         let args = match (rule, &signature) {
@@ -285,7 +285,7 @@ impl<'a> Planner<'a> {
             _ => Vec::new(),
         };
         let at_entry = self.ops.intern(&builder.finish());
-        let mut builder = Builder::new(self.question.values.max_string);
+        let mut builder = Builder::new(self.question.values.limits.string_bytes);
         let results = match &signature {
             Some(signature) if self.question.values.results => {
                 compile_all(&signature.results, &Kept::all(), &mut builder)

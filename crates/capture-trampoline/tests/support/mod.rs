@@ -10,7 +10,7 @@ use probe::compile::{RecoverySp, WitnessOffsets};
 use probe::pattern::Pattern;
 use probe::planner::{Question, RuntimeFacts, ValueOptions, plan};
 use probe::selection::{Selection, Wanted};
-use probe::{Plan, RuntimeLayout};
+use probe::{Limits, Plan, RuntimeLayout};
 use process::{FileSource, Process};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -140,7 +140,7 @@ fn make_plan(executable: &Executable, patterns: &[&str]) -> Plan {
         executable,
         debug: debug.as_ref(),
         selection: &selection,
-        values: ValueOptions { arguments: true, results: true, max_string: 64 },
+        values: ValueOptions { arguments: true, results: true, limits: Limits::default() },
         runtime: RuntimeFacts { layout, witness },
         fips: None,
     };

@@ -74,7 +74,7 @@ impl Planning<'_> {
             values: ValueOptions {
                 arguments: select.arguments == Auto::Auto,
                 results: select.results == Auto::Auto,
-                max_string: select.max_string as u16,
+                limits: select.limits(),
             },
             runtime,
             fips: fips.as_ref(),
