@@ -26,15 +26,72 @@ pub enum Global {
     Allglen,
     /// `waitReasonStrings [...]string`.
     WaitReasonStrings,
+    /// `allm *m`: the list of threads, linked by `m.alllink`.
+    Allm,
+    /// `allp []*p`: the processors, `GOMAXPROCS` of them.
+    Allp,
+    /// `sched schedt`: the scheduler.
+    Sched,
+    /// `memstats mstats`: counts of the heap and the collector.
+    Memstats,
+    /// `gcController gcControllerState`: the collector's pacing.
+    GcController,
+    /// `mheap_ mheap`: the heap.
+    Mheap,
+    /// `work workType`: the collector's work; since Go 1.20 also CPU times.
+    Work,
+    /// `gcphase uint32`: what the collector does.
+    GcPhase,
+    /// `class_to_size [68]uint16`, since Go 1.25 `internal/runtime/gc.SizeClassToSize`: bytes of
+    /// an object by size class.
+    SizeClasses,
+    /// `ncgocall uint64`: calls to C by threads that are gone.
+    CgoCalls,
 }
 
 impl Global {
-    /// Symbol name.
+    /// Every variable.
+    pub const ALL: [Self; 13] = [
+        Self::Allgs,
+        Self::Allglen,
+        Self::WaitReasonStrings,
+        Self::Allm,
+        Self::Allp,
+        Self::Sched,
+        Self::Memstats,
+        Self::GcController,
+        Self::Mheap,
+        Self::Work,
+        Self::GcPhase,
+        Self::SizeClasses,
+        Self::CgoCalls,
+    ];
+
+    /// Symbol name, in the newest Go version if it changed.
     pub const fn symbol(self) -> &'static str {
         match self {
             Self::Allgs => "runtime.allgs",
             Self::Allglen => "runtime.allglen",
             Self::WaitReasonStrings => "runtime.waitReasonStrings",
+            Self::Allm => "runtime.allm",
+            Self::Allp => "runtime.allp",
+            Self::Sched => "runtime.sched",
+            Self::Memstats => "runtime.memstats",
+            Self::GcController => "runtime.gcController",
+            Self::Mheap => "runtime.mheap_",
+            Self::Work => "runtime.work",
+            Self::GcPhase => "runtime.gcphase",
+            Self::SizeClasses => "internal/runtime/gc.SizeClassToSize",
+            Self::CgoCalls => "runtime.ncgocall",
+        }
+    }
+
+    /// What older Go versions call it.
+    const fn older_symbol(self) -> Option<&'static str> {
+        match self {
+            // Up to Go 1.24 (runtime/sizeclasses.go).
+            Self::SizeClasses => Some("runtime.class_to_size"),
+            _ => None,
         }
     }
 }
@@ -55,7 +112,9 @@ pub struct Candidate {
 ///
 /// Fails when there is no symbol and the function table cannot be read.
 pub fn find(executable: &Executable, global: Global) -> Result<Vec<Candidate>, Error> {
-    if let Some(symbol) = executable.symbols().by_name(global.symbol()) {
+    let symbols = executable.symbols();
+    let older = || symbols.by_name(global.older_symbol()?);
+    if let Some(symbol) = symbols.by_name(global.symbol()).or_else(older) {
         let address = Svma(symbol.value);
         return Ok(vec![Candidate { address, votes: 0, provenance: Provenance::Symbol }]);
     }

@@ -12,8 +12,6 @@ use testkit::{Mode, assert_golden, toolchains};
 
 use common::open_good;
 
-const GLOBALS: [Global; 3] = [Global::Allgs, Global::Allglen, Global::WaitReasonStrings];
-
 fn fixture(go: &testkit::Toolchain, mode: Mode) -> Executable {
     open_good(&testkit::Fixture::build("goroutines", go, mode))
 }
@@ -23,7 +21,7 @@ fn recipes_say_what_symbols_say() {
     for go in toolchains() {
         for mode in [Mode::Exe, Mode::Pie, Mode::Cgo, Mode::CgoPie, Mode::NoOpt] {
             let executable = fixture(&go, mode);
-            for global in GLOBALS {
+            for global in Global::ALL {
                 let named = find(&executable, global).unwrap();
                 let decoded = from_code(&executable, global).unwrap();
                 let what = format!("{global:?} of go {} {mode}: {decoded:x?}", go.version);
@@ -41,7 +39,7 @@ fn stripped_executables_have_candidates_and_their_own_wait_reasons() {
     for go in toolchains() {
         for mode in [Mode::Stripped, Mode::StrippedPie] {
             let executable = fixture(&go, mode);
-            for global in GLOBALS {
+            for global in Global::ALL {
                 let found = find(&executable, global).unwrap();
                 assert_eq!(found.len(), 1, "{global:?} of go {} {mode}", go.version);
                 assert_eq!(found[0].provenance, Provenance::Code);

@@ -15,9 +15,17 @@ pub(super) enum Use {
     Store,
     /// Exchanges it with a register.
     Exchange,
+    /// Exchanges it with its sum with a register.
+    ExchangeAdd,
+    /// Compares it.
+    Compare,
+    /// Adds to it.
+    Add,
     /// Takes the address.
     Address,
-    /// Anything else (compare, add, ...).
+    /// Calls with the address in a register: the first argument's, the second's, ...
+    Argument(u8),
+    /// Anything else.
     Other,
 }
 
@@ -25,10 +33,16 @@ pub(super) enum Use {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Access {
     pub(super) what: Use,
-    /// Bytes; 0 for [`Use::Address`].
+    /// Bytes; 0 for [`Use::Address`] and [`Use::Argument`].
     pub(super) size: usize,
     pub(super) address: u64,
+    /// The constant that is stored, added or compared with, if it is one; what is called.
+    pub(super) constant: Option<u64>,
 }
+
+/// Registers of integer arguments in Go's calling convention, in their order
+/// (`cmd/compile/abi-internal.md`).
+const ARGUMENTS: [Register; 3] = [Register::RAX, Register::RBX, Register::RCX];
 
 /// All accesses of code at `entry`, in its order: RIP-relative ones, and those through a
 /// register that a LEA set earlier in the same straight line.
@@ -55,6 +69,13 @@ pub(super) fn accesses(code: &[u8], entry: u64) -> Vec<Access> {
         if let Some(address) = address {
             found.extend(access(instruction, address));
         }
+        if instruction.is_call_near() {
+            let call = Some(instruction.near_branch_target());
+            found.extend((0..).zip(ARGUMENTS).filter_map(|(index, register)| {
+                let address = (*known.slot(register)?)?;
+                Some(Access { what: Use::Argument(index), size: 0, address, constant: call })
+            }));
+        }
         known.step(instruction, address, &mut factory);
     }
     found
@@ -68,10 +89,15 @@ fn access(instruction: &Instruction, address: u64) -> Option<Access> {
         Mnemonic::Mov if memory(0) => Use::Store,
         Mnemonic::Mov => Use::Load,
         Mnemonic::Xchg => Use::Exchange,
+        Mnemonic::Xadd => Use::ExchangeAdd,
+        Mnemonic::Cmp => Use::Compare,
+        Mnemonic::Add if memory(0) => Use::Add,
         _ => Use::Other,
     };
     let size = if what == Use::Address { 0 } else { instruction.memory_size().size() };
-    Some(Access { what, size, address })
+    let last = instruction.op_count().saturating_sub(1);
+    let constant = instruction.try_immediate(last).ok();
+    Some(Access { what, size, address, constant })
 }
 
 /// Registers that hold a fixed address.
@@ -136,10 +162,29 @@ mod tests {
             0x41, 0x08, 0xe8, 0, 0, 0, 0, 0x48, 0x87, 0x01,
         ];
         let found = accesses(&code, 0x1000);
-        let expected = [
-            Access { what: Use::Address, size: 0, address: 0x1107 },
-            Access { what: Use::Exchange, size: 8, address: 0x110f },
-        ];
+        let expected =
+            [access(Use::Address, 0, 0x1107, None), access(Use::Exchange, 8, 0x110f, None)];
         assert_eq!(found, expected);
+    }
+
+    fn access(what: Use, size: usize, address: u64, constant: Option<u64>) -> Access {
+        Access { what, size, address, constant }
+    }
+
+    #[test]
+    fn constants_and_arguments_are_told() {
+        // cmp dword [rip+0x100],2; lea rax,[rip+0x200]; lea rcx,[rip+0x200]; call +0
+        let code = [
+            0x83, 0x3d, 0x00, 0x01, 0x00, 0x00, 0x02, 0x48, 0x8d, 0x05, 0x00, 0x02, 0x00, 0x00,
+            0x48, 0x8d, 0x0d, 0x00, 0x02, 0x00, 0x00, 0xe8, 0, 0, 0, 0,
+        ];
+        let expected = [
+            access(Use::Compare, 4, 0x1107, Some(2)),
+            access(Use::Address, 0, 0x120e, None),
+            access(Use::Address, 0, 0x1215, None),
+            access(Use::Argument(0), 0, 0x120e, Some(0x101a)),
+            access(Use::Argument(2), 0, 0x1215, Some(0x101a)),
+        ];
+        assert_eq!(accesses(&code, 0x1000), expected);
     }
 }
