@@ -162,8 +162,11 @@ mod tests {
             0x41, 0x08, 0xe8, 0, 0, 0, 0, 0x48, 0x87, 0x01,
         ];
         let found = accesses(&code, 0x1000);
-        let expected =
-            [access(Use::Address, 0, 0x1107, None), access(Use::Exchange, 8, 0x110f, None)];
+        let expected = [
+            access(Use::Address, 0, 0x1107, None),
+            access(Use::Exchange, 8, 0x110f, None),
+            access(Use::Argument(2), 0, 0x1107, Some(0x1017)),
+        ];
         assert_eq!(found, expected);
     }
 
