@@ -6,6 +6,7 @@
 
 mod field_path;
 mod location;
+mod package_variable;
 mod placement;
 mod sections;
 mod signature;
@@ -15,6 +16,7 @@ mod unit;
 
 pub use field_path::{PathStep, TypePath};
 pub use location::{Described, DescribedAt};
+pub use package_variable::PackageVariable;
 pub use placement::{
     FunctionKey, PlacedSignature, PlacedVariable, convention_of, dictionary_position,
 };
@@ -40,6 +42,7 @@ pub struct DebugInfo {
     subprograms: Mutex<HashMap<usize, Subprograms>>,
     types: Mutex<HashMap<TypeId, Arc<TypeInfo>>>,
     type_index: [OnceLock<TypeIndex>; 2],
+    package_variables: OnceLock<package_variable::PackageVariables>,
 }
 
 /// Functions of a unit: first instruction and place of the entry in `.debug_info`, sorted.
@@ -71,6 +74,7 @@ impl DebugInfo {
             subprograms: Mutex::default(),
             types: Mutex::default(),
             type_index: Default::default(),
+            package_variables: OnceLock::new(),
         }))
     }
 

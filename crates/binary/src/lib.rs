@@ -35,8 +35,9 @@ pub use argument_map::ArgumentMap;
 pub use build_info::{BuildInfo, Module};
 pub use detect::BuildMode;
 pub use dwarf::{
-    Captured, DebugInfo, Described, DescribedAt, FunctionKey, PathStep, PlacedSignature,
-    PlacedVariable, Signature, TypePath, Variable, convention_of, dictionary_position,
+    Captured, DebugInfo, Described, DescribedAt, FunctionKey, PackageVariable, PathStep,
+    PlacedSignature, PlacedVariable, Signature, TypePath, Variable, convention_of,
+    dictionary_position,
 };
 pub use error::Error;
 pub use executable::Executable;

@@ -62,11 +62,11 @@ pub(crate) fn push_body(
         }
         Value::Float(value) => {
             out.extend_from_slice(b"\"value\":");
-            push_float(out, *value, &spec.kind);
+            push_float(out, *value, spec.kind.checked());
             Ok(())
         }
         Value::Complex(re, im) => {
-            let half = half_of(&spec.kind);
+            let half = half_of(spec.kind.checked());
             out.extend_from_slice(b"\"value\":[");
             push_float(out, *re, &half);
             out.push(b',');

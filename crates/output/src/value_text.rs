@@ -62,9 +62,9 @@ pub(crate) fn push_value(
         }
         Value::Int(value) => write!(out, "{value}"),
         Value::Uint(value) => write!(out, "{value}"),
-        Value::Float(value) => write!(out, "{}", float_text(*value, &spec.kind)),
+        Value::Float(value) => write!(out, "{}", float_text(*value, spec.kind.checked())),
         Value::Complex(re, im) => {
-            let half = half_of(&spec.kind);
+            let half = half_of(spec.kind.checked());
             let im = float_text(*im, &half);
             let sign = if im.starts_with(['+', '-']) { "" } else { "+" };
             write!(out, "({}{sign}{im}i)", float_text(*re, &half))

@@ -61,7 +61,7 @@ impl Builder {
 
     /// Adds the ops of one value; without room the value is unavailable, and later,
     /// smaller ones may still fit.
-    fn value(
+    pub(crate) fn value(
         &mut self,
         name: &str,
         type_name: &str,
@@ -82,9 +82,9 @@ impl Builder {
 }
 
 /// One value's ops, which emit as many fields as its kind consumes.
-struct Compiled {
-    kind: ValueKind,
-    ops: Vec<Op>,
+pub(crate) struct Compiled {
+    pub(crate) kind: ValueKind,
+    pub(crate) ops: Vec<Op>,
 }
 
 /// Payload bytes that an op may emit at the most.
@@ -133,14 +133,16 @@ impl OpTable {
     }
 }
 
-fn op(code: OpCode, a: u8, imm: i64) -> Op {
+pub(crate) fn op(code: OpCode, a: u8, imm: i64) -> Op {
     Op::new(code, a, imm)
 }
 
-/// acc = acc + `offset`, nothing for 0.
-fn push_add(ops: &mut Vec<Op>, offset: i64) {
-    if offset != 0 {
-        ops.push(op(OpCode::Add, 0, offset));
+/// acc = acc + `offset`, nothing for 0; one op for additions in a row.
+pub(crate) fn push_add(ops: &mut Vec<Op>, offset: i64) {
+    match ops.last_mut() {
+        _ if offset == 0 => {}
+        Some(last) if last.code == OpCode::Add => last.imm = last.imm.wrapping_add(offset),
+        _ => ops.push(op(OpCode::Add, 0, offset)),
     }
 }
 

@@ -1,7 +1,7 @@
 //! A plan as text: for `--dry-run` and for tests that compare whole plans.
 
 use crate::plan::{Guard, Plan, PlannedFunction, Program, Site};
-use crate::value::{ValueKind, ValueSpec};
+use crate::value::{Check, ValueKind, ValueSpec};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use wire::{DEREF_MAPPED, GSource, Op, OpCode, SiteKind};
@@ -79,7 +79,16 @@ fn write_function(f: &mut fmt::Formatter<'_>, function: &PlannedFunction) -> fmt
 
 fn write_value(f: &mut fmt::Formatter<'_>, title: &str, value: &ValueSpec) -> fmt::Result {
     write!(f, "  {title} {} {}: ", value.name, value.type_name)?;
-    match &value.kind {
+    let mut kind = &value.kind;
+    while let ValueKind::Checked { check, value } = kind {
+        match check {
+            Check::Index(index) => write!(f, "if longer than {index}, ")?,
+            Check::Type { hash, name } => write!(f, "if a {name} (hash 0x{hash:x}), ")?,
+            Check::LengthAt => f.write_str("0 if nil, ")?,
+        }
+        kind = value;
+    }
+    match kind {
         ValueKind::Bool => f.write_str("bool"),
         ValueKind::Int { size } => write!(f, "int of {size}"),
         ValueKind::Uint { size } => write!(f, "uint of {size}"),
@@ -90,6 +99,7 @@ fn write_value(f: &mut fmt::Formatter<'_>, title: &str, value: &ValueSpec) -> fm
         ValueKind::Pointer => f.write_str("pointer"),
         ValueKind::Slice => f.write_str("slice"),
         ValueKind::Interface => f.write_str("interface"),
+        ValueKind::Checked { .. } => Ok(()),
         ValueKind::Unavailable(reason) => write!(f, "unavailable, {reason}"),
     }?;
     writeln!(f)

@@ -41,15 +41,66 @@ pub enum ValueKind {
     Slice,
     /// 2 fields: type word (of an iface: the itab's type, nil-checked), data word.
     Interface,
+    /// 1 field more than the value inside: a word that says, before those of the value, whether
+    /// there is one.
+    Checked {
+        /// What it has to be.
+        check: Check,
+        /// The value's own kind.
+        value: Box<ValueKind>,
+    },
     /// 0 fields: cannot be captured, with the reason.
     Unavailable(String),
 }
 
+/// What the first word of a [`ValueKind::Checked`] has to be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Check {
+    /// A length beyond this index: else there is no such element.
+    Index(u64),
+    /// The hash of this type's descriptor: else an interface holds another type.
+    Type {
+        /// `abi.Type.Hash`.
+        hash: u32,
+        /// Name of the type, as the person wrote it.
+        name: String,
+    },
+    /// An address; the length of a nil map or channel is 0.
+    LengthAt,
+}
+
+impl Check {
+    /// The value, or what there is instead of it.
+    fn apply(&self, word: u64, value: Value) -> Value {
+        match self {
+            Self::Index(index) if word as i64 <= *index as i64 => {
+                Value::Unavailable(format!("index {index} of {word} elements"))
+            }
+            Self::Type { hash, name } if word as u32 != *hash => {
+                Value::Unavailable(format!("holds no {name}"))
+            }
+            Self::LengthAt if word == 0 => Value::Int(0),
+            _ => value,
+        }
+    }
+}
+
 impl ValueKind {
+    /// The kind without checks around it.
+    pub fn checked(&self) -> &Self {
+        let mut kind = self;
+        while let Self::Checked { value, .. } = kind {
+            kind = value;
+        }
+        kind
+    }
+
     /// Payload fields this kind consumes.
     pub fn fields(&self) -> usize {
         match self {
             Self::Unavailable(_) => 0,
+            Self::Checked { value, .. } => 1 + value.fields(),
             Self::Slice => 3,
             Self::Interface | Self::Complex { .. } => 2,
             _ => 1,
@@ -145,7 +196,7 @@ fn float(bits: u64, size: u8) -> f64 {
 /// Always gives one value per spec: what is missing or malformed is
 /// [`Value::Unavailable`].
 pub fn decode(specs: &[ValueSpec], fields: &mut Fields<'_>) -> Vec<Value> {
-    specs.iter().map(|spec| decode_one(spec, fields)).collect()
+    specs.iter().map(|spec| decode_one(&spec.kind, &spec.type_name, fields)).collect()
 }
 
 /// Bytes of a rule's text type `cN`.
@@ -153,10 +204,22 @@ fn text_bytes(type_name: &str) -> Option<usize> {
     type_name.strip_prefix('c')?.parse().ok().map(|bits: usize| bits / 8)
 }
 
-fn decode_one(spec: &ValueSpec, fields: &mut Fields<'_>) -> Value {
-    let kind = &spec.kind;
+fn decode_one(kind: &ValueKind, type_name: &str, fields: &mut Fields<'_>) -> Value {
     if let ValueKind::Unavailable(reason) = kind {
         return Value::Unavailable(reason.clone());
+    }
+    if let ValueKind::Checked { check, value } = kind {
+        let word = fields.next();
+        // Whatever the word is, the value's fields come next.
+        let value = decode_one(value, type_name, fields);
+        return match word {
+            None => failure(FieldStatus::NoRoom),
+            Some(field) if field.status != FieldStatus::Ok => failure(field.status),
+            Some(field) => match field.as_u64() {
+                Some(word) => check.apply(word, value),
+                None => failure(FieldStatus::Ok),
+            },
+        };
     }
     let taken: Vec<Field<'_>> = fields.by_ref().take(kind.fields()).collect();
     let Some(first) = taken.first().filter(|_| taken.len() == kind.fields()) else {
@@ -181,7 +244,7 @@ fn decode_one(spec: &ValueSpec, fields: &mut Fields<'_>) -> Value {
             Some(Value::String { bytes: first.data.to_vec(), len: u64::from(first.original) })
         }
         ValueKind::Text => {
-            let most = text_bytes(&spec.type_name).unwrap_or(usize::MAX);
+            let most = text_bytes(type_name).unwrap_or(usize::MAX);
             let bytes: Vec<u8> =
                 first.data.iter().copied().take(most).take_while(|byte| *byte != 0).collect();
             Some(Value::String { len: bytes.len() as u64, bytes })
@@ -198,7 +261,7 @@ fn decode_one(spec: &ValueSpec, fields: &mut Fields<'_>) -> Value {
             (Some(type_word), Some(data)) => Some(Value::Interface { type_word, data }),
             _ => None,
         },
-        ValueKind::Unavailable(reason) => Some(Value::Unavailable(reason.clone())),
+        ValueKind::Checked { .. } | ValueKind::Unavailable(_) => None,
     };
     decoded.unwrap_or_else(|| failure(FieldStatus::Ok))
 }
@@ -221,6 +284,51 @@ mod tests {
 
     fn unavailable(reason: &str) -> Value {
         Value::Unavailable(reason.to_owned())
+    }
+
+    #[test]
+    fn a_check_decides_whether_there_is_a_value() {
+        let checked = |check: Check, kind: ValueKind| {
+            spec(ValueKind::Checked { check, value: Box::new(kind) })
+        };
+        let ty = |hash| Check::Type { hash, name: "*main.T".to_owned() };
+        let specs = [
+            checked(Check::Index(1), ValueKind::Int { size: 8 }),
+            checked(Check::Index(2), ValueKind::Int { size: 8 }),
+            checked(ty(7), ValueKind::Bool),
+            checked(ty(8), ValueKind::Bool),
+            checked(Check::LengthAt, ValueKind::Int { size: 8 }),
+            checked(Check::LengthAt, ValueKind::Int { size: 8 }),
+            checked(Check::Index(0), ValueKind::Bool),
+        ];
+        let word = |word: u64| field(0, &word.to_le_bytes());
+        let payload = [
+            word(2),
+            word(5),
+            word(2),
+            field(1, &[]),
+            field(0, &7u32.to_le_bytes()),
+            field(0, &[1]),
+            field(0, &7u32.to_le_bytes()),
+            field(0, &[1]),
+            word(0),
+            field(2, &[]),
+            word(0xc000),
+            word(3),
+            field(2, &[]),
+            field(0, &[1]),
+        ]
+        .concat();
+        let expected = [
+            Value::Int(5),
+            unavailable("index 2 of 2 elements"),
+            Value::Bool(true),
+            unavailable("holds no *main.T"),
+            Value::Int(0),
+            Value::Int(3),
+            unavailable("nil pointer on the way"),
+        ];
+        assert_eq!(decode(&specs, &mut Fields::new(&payload)), expected);
     }
 
     #[test]

@@ -52,6 +52,9 @@ pub enum AutoPlace {
         /// Bytes; 8 is the first byte above the return address.
         offset: i64,
     },
+    /// In memory, whole, at the address that these ops leave in acc. They start as a field does
+    /// and may fail it: behind a nil pointer there is no value.
+    Memory(Vec<Op>),
     /// Not there, with the reason a person reads.
     Missing(String),
 }
@@ -143,6 +146,7 @@ fn kind_of(shape: &AutoShape) -> Result<ValueKind, String> {
 enum Words<'a> {
     Registers(&'a [u8]),
     Stack(i64),
+    Memory(&'a [Op]),
 }
 
 impl<'a> Words<'a> {
@@ -150,6 +154,7 @@ impl<'a> Words<'a> {
         let registers = match place {
             AutoPlace::Missing(reason) => return Err(reason.clone()),
             AutoPlace::Stack { offset } => return Ok(Self::Stack(*offset)),
+            AutoPlace::Memory(address) => return Ok(Self::Memory(address)),
             AutoPlace::Registers(registers) => registers,
         };
         let words = if *kind == ValueKind::String { 2 } else { kind.fields() };
@@ -165,8 +170,9 @@ impl<'a> Words<'a> {
     fn load(&self, ops: &mut Vec<Op>, index: usize) {
         match self {
             Self::Registers(registers) => ops.push(register_op(registers[index])),
-            Self::Stack(offset) => {
-                ops.extend([Self::slot(*offset, index), op(OpCode::Deref, 0, 0)]);
+            Self::Stack(_) | Self::Memory(_) => {
+                self.point_at(ops, 8 * index as i64);
+                ops.push(op(OpCode::Deref, 0, 0));
             }
         }
     }
@@ -183,14 +189,24 @@ impl<'a> Words<'a> {
             Self::Registers(registers) => {
                 ops.extend([register_op(registers[index]), op(OpCode::EmitAcc, size, 0)]);
             }
-            Self::Stack(offset) => ops.extend([
-                op(OpCode::StackSlot, 0, offset.wrapping_add(within)),
-                op(OpCode::EmitBytes, 0, i64::from(size)),
-            ]),
+            Self::Stack(_) | Self::Memory(_) => {
+                self.point_at(ops, within);
+                ops.push(op(OpCode::EmitBytes, 0, i64::from(size)));
+            }
         }
     }
 
-    fn slot(offset: i64, index: usize) -> Op {
-        op(OpCode::StackSlot, 0, offset.wrapping_add(8 * index as i64))
+    /// acc = the address `within` bytes from the value's first one, which is in memory.
+    fn point_at(&self, ops: &mut Vec<Op>, within: i64) {
+        match self {
+            Self::Registers(_) => {}
+            Self::Stack(offset) => {
+                ops.push(op(OpCode::StackSlot, 0, offset.wrapping_add(within)));
+            }
+            Self::Memory(address) => {
+                ops.extend_from_slice(address);
+                push_add(ops, within);
+            }
+        }
     }
 }

@@ -267,7 +267,7 @@ impl Model<'_> {
                 let start = self.registers.sp_first.wrapping_add_signed(*offset);
                 self.bits(start.wrapping_add(8 * index as u64), size)
             }
-            AutoPlace::Missing(_) => None,
+            AutoPlace::Memory(_) | AutoPlace::Missing(_) => None,
         }
     }
 
