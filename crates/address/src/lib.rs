@@ -11,5 +11,5 @@
 mod read;
 mod space;
 
-pub use read::{MemoryError, ReadAt, ReadMemory};
+pub use read::{MemoryError, Part, ReadAt, ReadMemory};
 pub use space::{Avma, Bias, FileOffset, Svma};

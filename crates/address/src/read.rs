@@ -53,6 +53,22 @@ pub trait ReadMemory {
         self.read_memory(address, &mut word)?;
         Ok(u64::from_le_bytes(word))
     }
+
+    /// Fills all parts, in their order; fails when one of them cannot be read, and then what
+    /// is in the others is not known. Cheaper than one by one where the memory has a call for
+    /// it.
+    fn read_parts(&self, parts: &mut [Part<'_>]) -> Result<(), MemoryError> {
+        parts.iter_mut().try_for_each(|part| self.read_memory(part.address, part.bytes))
+    }
+}
+
+/// A piece of memory to read, and where to.
+#[derive(Debug)]
+pub struct Part<'b> {
+    /// Where it begins.
+    pub address: Avma,
+    /// Filled from there.
+    pub bytes: &'b mut [u8],
 }
 
 impl<F: Fn(Avma, &mut [u8]) -> Result<(), MemoryError>> ReadMemory for F {

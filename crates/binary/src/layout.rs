@@ -6,11 +6,13 @@
 
 mod derive;
 mod error;
+mod headroom;
 mod names;
 mod table;
 
 pub use derive::{DerivedField, DerivedStruct, check_names, derive_structs, render_table};
 pub use error::LayoutError;
+pub use headroom::LimitHeadroom;
 
 use crate::types::{Kind, TypeId};
 use crate::{DebugInfo, Error, GoVersion};

@@ -82,6 +82,35 @@ impl Layout {
     }
 }
 
+/// The few bytes of a descriptor that tell its state.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StatusAt {
+    /// From the start of the descriptor.
+    pub(crate) start: usize,
+    /// Bytes.
+    pub(crate) len: usize,
+    status: usize,
+    wait_reason: usize,
+}
+
+impl StatusAt {
+    /// Status and wait reason; `bytes` are the [`Self::len`] ones at [`Self::start`].
+    pub(crate) fn of(&self, bytes: &[u8]) -> (u32, u8) {
+        let status = bytes.get(self.status..self.status + 4).and_then(|b| b.try_into().ok());
+        let reason = bytes.get(self.wait_reason).copied();
+        (status.map_or(0, u32::from_le_bytes), reason.unwrap_or_default())
+    }
+}
+
+impl Layout {
+    pub(crate) fn status_at(&self) -> StatusAt {
+        let start = self.status.min(self.wait_reason);
+        let end = (self.status + 4).max(self.wait_reason + 1);
+        let (status, wait_reason) = (self.status - start, self.wait_reason - start);
+        StatusAt { start, len: end - start, status, wait_reason }
+    }
+}
+
 /// One reading of a descriptor. Addresses are the target's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Descriptor {

@@ -41,6 +41,17 @@ impl AllGoroutines {
             return Err(Error::NoGlobal(name));
         }
         let lens = find(executable, Global::Allglen)?;
+        Self::confirm(&slices, &lens, memory, bias, layout).ok_or(Error::NotConfirmed(name))
+    }
+
+    /// The same among candidates that are known already; `None` when none fits.
+    pub(crate) fn confirm(
+        slices: &[Candidate],
+        lens: &[Candidate],
+        memory: &dyn ReadMemory,
+        bias: Bias,
+        layout: &Layout,
+    ) -> Option<Self> {
         for candidate in slices {
             let slice = bias.to_avma(candidate.address);
             // The list grows while it is looked at: once more before it is refused.
@@ -50,10 +61,20 @@ impl AllGoroutines {
                     memory.read_word(*place).is_ok_and(|len| len.abs_diff(count) <= 1 + count / 8)
                 };
                 let len = lens.iter().map(|len| bias.to_avma(len.address)).find(near);
-                return Ok(Self { slice, len, candidate });
+                return Some(Self { slice, len, candidate: *candidate });
             }
         }
-        Err(Error::NotConfirmed(name))
+        None
+    }
+
+    /// Where the number of descriptors stands: `allglen`, else the slice's length.
+    pub(crate) fn len_at(&self) -> Avma {
+        self.len.unwrap_or_else(|| self.slice.add(8))
+    }
+
+    /// The slice itself.
+    pub(crate) fn address(&self) -> Avma {
+        self.slice
     }
 
     /// Where it was found, and by what.

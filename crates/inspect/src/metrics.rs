@@ -16,17 +16,31 @@
 //! show the counters as they are, and so do we; `runtime.ReadMemStats` stops the world and
 //! flushes first. [`Options::unflushed`] reads the difference.
 
+mod checks;
 mod collector;
+mod confirmed;
+mod goal;
+mod heap;
 mod histogram;
+mod layout;
+mod machine;
 mod memory;
+mod pieces;
 mod plan;
+mod processors;
+mod reader;
 mod scheduler;
+mod states;
+mod sums;
+mod threads;
+mod unflushed;
 mod unknown;
 
 pub use collector::{Collector, CpuTimes, GcPhase, Pause, Pauses};
+pub use confirmed::{Confirmed, Found};
 pub use histogram::{Bucket, TimeHistogram};
 pub use memory::{Memory, SizeClass, Unflushed};
-pub use plan::{Confirmed, MetricsPlan};
+pub use plan::MetricsPlan;
 pub use scheduler::{GoroutineStates, Processors, Scheduler};
 pub use unknown::{Unknown, Value};
 

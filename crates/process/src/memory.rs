@@ -1,9 +1,12 @@
 //! Memory of another process.
 
 use crate::error::Error;
-use address::{Avma, MemoryError, ReadMemory};
+use address::{Avma, MemoryError, Part, ReadMemory};
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
+
+/// Parts of one call: the kernel takes no more (`UIO_MAXIOV`).
+const MAX_PARTS: usize = 1024;
 
 /// Reads a process's memory while it runs; what is read may be torn.
 #[derive(Debug)]
@@ -32,6 +35,29 @@ impl ProcessMemory {
         let read = unsafe { libc::process_vm_readv(self.pid, &local, 1, &remote, 1, 0) };
         usize::try_from(read) == Ok(buf.len())
     }
+
+    /// All of them or not at all; at most [`MAX_PARTS`].
+    fn read_remote_parts(&self, parts: &mut [Part<'_>]) -> bool {
+        let mut local = Vec::with_capacity(parts.len());
+        let mut remote = Vec::with_capacity(parts.len());
+        let mut wanted = 0;
+        for part in parts {
+            let Ok(start) = usize::try_from(part.address.0) else { return false };
+            let iov_len = part.bytes.len();
+            wanted += iov_len;
+            local.push(libc::iovec { iov_base: part.bytes.as_mut_ptr().cast(), iov_len });
+            let iov_base = std::ptr::without_provenance_mut(start);
+            remote.push(libc::iovec { iov_base, iov_len });
+        }
+        let count = local.len() as libc::c_ulong;
+        // SAFETY: both arrays have `count` elements and live through the call. The kernel writes
+        // at most each local part's length to it, and each is borrowed mutably by its `Part`; the
+        // remote ranges are only looked at in the other process.
+        let read = unsafe {
+            libc::process_vm_readv(self.pid, local.as_ptr(), count, remote.as_ptr(), count, 0)
+        };
+        usize::try_from(read) == Ok(wanted)
+    }
 }
 
 impl ReadMemory for ProcessMemory {
@@ -43,5 +69,14 @@ impl ReadMemory for ProcessMemory {
         // the pid is another's, it reads nothing.
         let file = self.file.as_ref().ok_or(MemoryError(address))?;
         file.read_exact_at(buf, address.0).map_err(|_| MemoryError(address))
+    }
+
+    fn read_parts(&self, parts: &mut [Part<'_>]) -> Result<(), MemoryError> {
+        for some in parts.chunks_mut(MAX_PARTS) {
+            if !self.read_remote_parts(some) {
+                some.iter_mut().try_for_each(|part| self.read_memory(part.address, part.bytes))?;
+            }
+        }
+        Ok(())
     }
 }

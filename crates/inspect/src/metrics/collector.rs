@@ -1,7 +1,7 @@
 //! The garbage collector.
 
 use super::histogram::TimeHistogram;
-use super::unknown::{Unknown, Value};
+use super::unknown::Value;
 
 /// What the collector did and aims at (`runtime.memstats`, `gcController`, `work`).
 #[derive(Clone, Debug, PartialEq)]
@@ -31,33 +31,12 @@ pub struct Collector {
     /// `GOMEMLIMIT` in bytes; `i64::MAX` is none.
     pub memory_limit: Value<u64>,
     /// The size of the heap that ends the next cycle, in bytes (`NextGC`, `/gc/heap/goal`);
-    /// `u64::MAX` when neither `GOGC` nor a limit sets one.
+    /// beyond all memory when neither `GOGC` nor a limit sets one.
     pub heap_goal: Value<u64>,
     /// Bytes that the last collection found reachable (`/gc/heap/live`).
     pub heap_marked: Value<u64>,
     /// Bytes the collector believes to be in use now, unswept ones left out (`heapLive`).
     pub heap_live: Value<u64>,
-}
-
-impl Collector {
-    pub(crate) fn unknown(why: &Unknown) -> Self {
-        Self {
-            cycles: Err(why.clone()),
-            forced_cycles: Err(why.clone()),
-            last_ns: Err(why.clone()),
-            pause_total_ns: Err(why.clone()),
-            pauses: Err(why.clone()),
-            pause_histogram: Err(why.clone()),
-            cpu_fraction: Err(why.clone()),
-            cpu: Err(why.clone()),
-            phase: Err(why.clone()),
-            gogc_percent: Err(why.clone()),
-            memory_limit: Err(why.clone()),
-            heap_goal: Err(why.clone()),
-            heap_marked: Err(why.clone()),
-            heap_live: Err(why.clone()),
-        }
-    }
 }
 
 /// What the collector does (`gcphase`).
