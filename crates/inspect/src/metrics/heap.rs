@@ -148,3 +148,103 @@ impl Sums {
         classes
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use address::MemoryError;
+    use std::cell::Cell;
+
+    /// One size class; a delta of 13 words.
+    const LAYOUT: HeapStats = HeapStats {
+        start: 0,
+        len: 3 * 13 * 8 + 4,
+        delta: 13 * 8,
+        gen_at: 3 * 13 * 8,
+        committed: 0,
+        released: 8,
+        in_heap: 16,
+        in_stacks: 24,
+        in_work_bufs: 32,
+        in_scalar_bits: None,
+        tiny_allocs: 40,
+        large_alloc: 48,
+        large_alloc_count: 56,
+        small_alloc_count: 64,
+        large_free: 72,
+        large_free_count: 80,
+        small_free_count: 88,
+        classes: 1,
+    };
+
+    /// Bytes of large objects and of the heap's memory per delta, and the generation.
+    fn state(deltas: [(u64, i64); 3], generation: u32) -> Vec<u8> {
+        let mut bytes = vec![0; LAYOUT.len];
+        let mut set = |at: usize, word: [u8; 8]| bytes[at..at + 8].copy_from_slice(&word);
+        for (index, (large, committed)) in deltas.into_iter().enumerate() {
+            set(index * LAYOUT.delta + LAYOUT.large_alloc, large.to_le_bytes());
+            set(index * LAYOUT.delta + LAYOUT.committed, committed.to_le_bytes());
+        }
+        bytes[LAYOUT.gen_at..].copy_from_slice(&generation.to_le_bytes());
+        bytes
+    }
+
+    /// What is read when each reading, one after the other, finds these; the last one stays.
+    fn read_states(states: &[Vec<u8>]) -> (Result<(u64, u64), Unknown>, u64) {
+        let next = Cell::new(0);
+        let memory = |_: Avma, buf: &mut [u8]| -> Result<(), MemoryError> {
+            buf.copy_from_slice(&states[next.get().min(states.len() - 1)]);
+            next.set(next.get() + 1);
+            Ok(())
+        };
+        let reader = Reader::new(&memory);
+        let sums = read(&reader, Avma(0), &LAYOUT);
+        (sums.map(|sums| (sums.large_alloc, sums.committed)), reader.effort().again)
+    }
+
+    #[test]
+    fn deltas_are_summed_and_may_be_negative() {
+        let one = state([(0, 0), (100, 9000), (20, -1000)], 2);
+        assert_eq!(read_states(&[one]), (Ok((120, 8000)), 0));
+    }
+
+    #[test]
+    fn what_moved_is_read_again() {
+        let later = state([(0, 0), (100, 9), (21, 0)], 2);
+        let states = [state([(0, 0), (100, 9), (20, 0)], 2), later.clone(), later];
+        assert_eq!(read_states(&states), (Ok((121, 9)), 1));
+    }
+
+    #[test]
+    fn what_always_moves_is_taken_as_it_is() {
+        let states: Vec<Vec<u8>> = (0..100).map(|n| state([(n, 0), (0, 0), (5, 0)], 0)).collect();
+        let (sums, again) = read_states(&states);
+        assert_eq!((sums, again), (Ok((17 + 5, 0)), 8));
+    }
+
+    /// The program adds the delta before to the one it left, and has not cleared it yet: the
+    /// sum counts it twice.
+    #[test]
+    fn a_sum_is_not_taken_while_deltas_are_folded() {
+        let rest = state([(7, 0), (0, 0), (120, 0)], 0);
+        // Generation 1 was left for 2; 100 of generation 0 are in 1 as well.
+        let folding = state([(100, 0), (120, 0), (3, 0)], 2);
+        let folded = state([(0, 0), (120, 0), (3, 0)], 2);
+        let states = [folding.clone(), folding.clone(), folding, folded.clone(), folded.clone()];
+        assert_eq!(read_states(&states), (Ok((123, 0)), 2));
+        // Between two readings too: the first one is of the generation before.
+        let states = [state([(100, 0), (20, 0), (0, 0)], 1), folded.clone(), folded];
+        assert_eq!(read_states(&states).0, Ok((123, 0)));
+        assert_eq!(read_states(&[rest]).0, Ok((127, 0)));
+    }
+
+    #[test]
+    fn a_program_stopped_while_it_folds_gives_no_sum() {
+        let folding = state([(100, 0), (120, 0), (3, 0)], 2);
+        let (sums, again) = read_states(&[folding]);
+        assert_eq!(sums, Err(Unknown::Torn("the heap's statistics")));
+        assert_eq!(again, MORE_TRIES as u64 - 1);
+        let unknown = state([(0, 0), (0, 0), (0, 0)], 7);
+        assert!(read_states(&[unknown]).0.is_err());
+    }
+}

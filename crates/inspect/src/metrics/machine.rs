@@ -3,7 +3,7 @@
 use super::TimeHistogram;
 use super::confirmed::{Confirmed, address};
 use super::layout::{HistogramAt, Layouts, SchedLayout};
-use super::pieces::Pieces;
+use super::pieces::{Pieces, View};
 use super::processors::{self, ProcessorNow};
 use super::reader::Reader;
 use super::scheduler::{Processors, Scheduler};
@@ -25,6 +25,29 @@ struct Moment {
     descriptors: Value<u64>,
 }
 
+/// What must be the same in two readings: all that goroutines are counted from.
+#[derive(PartialEq)]
+struct Counts {
+    descriptors: Value<u64>,
+    sched: Value<u64>,
+    processors: Value<u64>,
+}
+
+impl Counts {
+    fn read(reader: &Reader<'_>, layouts: &Layouts, found: &Confirmed) -> Self {
+        let processors = || {
+            let layout = layouts.processor.as_ref().map_err(Unknown::clone)?;
+            processors::free(reader, address(&found.allp)?, layout)
+        };
+        let sched = || {
+            let layout = layouts.sched.as_ref().map_err(Unknown::clone)?;
+            let bytes = read_sched(reader, found, &layout.pieces)?;
+            Ok(gone(layout.pieces.view(&bytes), layout))
+        };
+        Self { descriptors: descriptors(reader, found), sched: sched(), processors: processors() }
+    }
+}
+
 /// What is read of the scheduler, and of its threads for others.
 pub(super) struct Machine {
     pub(super) scheduler: Scheduler,
@@ -36,14 +59,15 @@ pub(super) struct Machine {
 }
 
 pub(super) fn read(reader: &Reader<'_>, layouts: &Layouts, found: &Confirmed) -> Machine {
+    let mut before = Counts::read(reader, layouts, found);
     let mut moment = Moment::read(reader, layouts, found);
     for _ in 0..TRIES {
-        let next = Moment::read(reader, layouts, found);
-        let same = moment.counts(layouts) == next.counts(layouts);
-        moment = next;
-        if same {
+        let after = moment.counts(layouts);
+        if before == after {
             break;
         }
+        before = after;
+        moment = Moment::read(reader, layouts, found);
         reader.again();
     }
     let threads = moment.threads(reader, layouts, found);
@@ -97,28 +121,22 @@ fn cgo_calls(
 
 impl Moment {
     fn read(reader: &Reader<'_>, layouts: &Layouts, found: &Confirmed) -> Self {
-        let descriptors = || -> Value<u64> {
-            let list = found.goroutines.as_ref().map_err(Unknown::clone)?;
-            let unreadable = |_| Unknown::Unreadable(Global::Allglen.symbol());
-            reader.read_word(list.len_at()).map_err(unreadable)
-        };
         let sched = layouts.sched.as_ref().map_err(Unknown::clone);
         let processors = layouts.processor.as_ref().map_err(Unknown::clone);
         Self {
-            descriptors: descriptors(),
+            descriptors: descriptors(reader, found),
             sched: sched.and_then(|layout| read_sched(reader, found, &layout.pieces)),
             processors: processors
                 .and_then(|layout| processors::read(reader, address(&found.allp)?, layout)),
         }
     }
 
-    /// What must be the same in two readings: all that goroutines are counted from, and that
-    /// the scheduler is there at all.
-    fn counts(&self, layouts: &Layouts) -> (Value<u64>, Value<u64>, Value<u64>) {
-        let sched = self.sched(layouts, |sched, layout| {
-            u64::from(sched.half(layout.ngsys)) << 32 | free_goroutines(sched, layout)
-        });
-        (self.descriptors.clone(), sched, self.free_of_processors())
+    fn counts(&self, layouts: &Layouts) -> Counts {
+        Counts {
+            descriptors: self.descriptors.clone(),
+            sched: self.sched(layouts, gone),
+            processors: self.free_of_processors(),
+        }
     }
 
     fn free_of_processors(&self) -> Value<u64> {
@@ -126,11 +144,7 @@ impl Moment {
         Ok(all.iter().map(|p| p.gfree).sum())
     }
 
-    fn sched<T>(
-        &self,
-        layouts: &Layouts,
-        of: impl Fn(super::pieces::View<'_>, &SchedLayout) -> T,
-    ) -> Value<T> {
+    fn sched<T>(&self, layouts: &Layouts, of: impl Fn(View<'_>, &SchedLayout) -> T) -> Value<T> {
         let layout = layouts.sched.as_ref().map_err(Unknown::clone)?;
         let bytes = self.sched.as_ref().map_err(Unknown::clone)?;
         Ok(of(layout.pieces.view(bytes), layout))
@@ -188,10 +202,7 @@ impl Moment {
 
     /// `runtime.gcount`.
     fn goroutines(&self, layouts: &Layouts) -> Value<u64> {
-        let gone = self.sched(layouts, |sched, layout| {
-            u64::from(sched.half(layout.ngsys)) + free_goroutines(sched, layout)
-        })?;
-        let gone = gone + self.free_of_processors()?;
+        let gone = self.sched(layouts, gone)?.saturating_add(self.free_of_processors()?);
         // At least the one that would ask.
         Ok(self.descriptors.clone()?.saturating_sub(gone).max(1))
     }
@@ -229,8 +240,19 @@ fn count(all: &[ProcessorNow], status: u32) -> u64 {
     all.iter().filter(|p| p.status == status).count() as u64
 }
 
-/// Dead goroutines that the scheduler keeps.
-fn free_goroutines(sched: super::pieces::View<'_>, layout: &SchedLayout) -> u64 {
-    let others = layout.gfree_no_stack.map_or(0, |field| sched.half(field));
-    u64::from(sched.half(layout.gfree_size)) + u64::from(others)
+/// Number of goroutine descriptors there are.
+fn descriptors(reader: &Reader<'_>, found: &Confirmed) -> Value<u64> {
+    let list = found.goroutines.as_ref().map_err(Unknown::clone)?;
+    let unreadable = |_| Unknown::Unreadable(Global::Allglen.symbol());
+    reader.read_word(list.len_at()).map_err(unreadable)
+}
+
+/// Descriptors that the scheduler knows to be none of the program's: the runtime's own
+/// goroutines, and dead ones that it keeps.
+fn gone(sched: View<'_>, layout: &SchedLayout) -> u64 {
+    let free = layout.gfree_no_stack.map_or(0, |field| sched.half(field));
+    [sched.half(layout.ngsys), sched.half(layout.gfree_size), free]
+        .iter()
+        .map(|count| u64::from(*count))
+        .sum()
 }

@@ -5,8 +5,9 @@ use binary::layout::{LayoutError, RuntimeLayouts};
 
 use super::unknown::Unknown;
 
-/// Fields that are less apart are read in one piece, bytes.
-const GAP: u64 = 256;
+/// Fields that are less apart are read in one piece, bytes: a piece costs the kernel as much as
+/// some thousand bytes.
+const GAP: u64 = 512;
 
 /// No struct of the runtime that is read is larger; a layout that says so is wrong.
 const MAX_SIZE: u64 = 1 << 20;

@@ -1,7 +1,7 @@
 //! `allp`: the processors of the scheduler.
 
 use super::layout::Processor;
-use super::pieces::number;
+use super::pieces::{Pieces, number};
 use super::reader::Reader;
 use super::unknown::Unknown;
 use address::{Avma, ReadMemory as _};
@@ -35,6 +35,22 @@ pub(super) fn read(
     allp: Avma,
     layout: &Processor,
 ) -> Result<Vec<ProcessorNow>, Unknown> {
+    let implausible = Unknown::Implausible(Global::Allp.symbol());
+    let bytes = read_each(reader, allp, &layout.pieces)?;
+    let each = (0..).zip(bytes.chunks_exact(layout.pieces.size().max(1)));
+    each.map(|(id, bytes)| layout.processor(id, bytes).ok_or(implausible.clone())).collect()
+}
+
+/// Dead goroutines that processors keep.
+pub(super) fn free(reader: &Reader<'_>, allp: Avma, layout: &Processor) -> Result<u64, Unknown> {
+    let bytes = read_each(reader, allp, &layout.free)?;
+    let each = bytes.chunks_exact(layout.free.size().max(1));
+    let counts = each.map(|bytes| u64::from(layout.free.view(bytes).half(layout.gfree_size)));
+    Ok(counts.fold(0, u64::wrapping_add))
+}
+
+/// The pieces of each, one after the other.
+fn read_each(reader: &Reader<'_>, allp: Avma, pieces: &Pieces) -> Result<Vec<u8>, Unknown> {
     let name = Global::Allp.symbol();
     let unreadable = |_| Unknown::Unreadable(name);
     let mut slice = [0; 24];
@@ -47,16 +63,14 @@ pub(super) fn read(
     let count = len as usize;
     let mut pointers = vec![0; count * 8];
     reader.read_memory(Avma(start), &mut pointers).map_err(unreadable)?;
-    let size = layout.pieces.size();
+    let size = pieces.size();
     let mut bytes = vec![0; size * count];
     let mut parts = Vec::new();
     for (pointer, bytes) in pointers.chunks_exact(8).zip(bytes.chunks_exact_mut(size.max(1))) {
-        parts.extend(layout.pieces.parts(Avma(number(pointer)), bytes));
+        parts.extend(pieces.parts(Avma(number(pointer)), bytes));
     }
     reader.read_parts(&mut parts).map_err(unreadable)?;
-    drop(parts);
-    let each = (0..).zip(bytes.chunks_exact(size.max(1)));
-    each.map(|(id, bytes)| layout.processor(id, bytes).ok_or(Unknown::Implausible(name))).collect()
+    Ok(bytes)
 }
 
 impl Processor {

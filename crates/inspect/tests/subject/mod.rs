@@ -57,8 +57,13 @@ impl Subject {
         Self { running, ready, process, memory, plan, confirmed, reports: 0 }
     }
 
+    /// All there is.
     pub fn sample(&self) -> RuntimeMetrics {
-        self.plan.sample(&self.memory, &self.confirmed, Options { unflushed: true }).unwrap()
+        self.sample_with(Options { unflushed: true })
+    }
+
+    pub fn sample_with(&self, options: Options) -> RuntimeMetrics {
+        self.plan.sample(&self.memory, &self.confirmed, options).unwrap()
     }
 
     /// One reading between two of the program's own.

@@ -103,6 +103,8 @@ impl SchedLayout {
 #[derive(Clone, Debug)]
 pub(in crate::metrics) struct Processor {
     pub(in crate::metrics) pieces: Pieces,
+    /// The count of dead goroutines alone.
+    pub(in crate::metrics) free: Pieces,
     pub(in crate::metrics) id: u64,
     pub(in crate::metrics) status: u64,
     pub(in crate::metrics) m: u64,
@@ -118,7 +120,10 @@ pub(in crate::metrics) struct Processor {
 impl Processor {
     pub(super) fn new(layouts: &RuntimeLayouts<'_>) -> Result<Self, Unknown> {
         let mut w = Wanted::of(layouts, "runtime.p");
+        let mut free = Wanted::of(layouts, "runtime.p");
+        free.must("gFree.size")?;
         Ok(Self {
+            free: free.pieces(),
             id: w.must("id")?,
             status: w.must("status")?,
             m: w.must("m")?,
