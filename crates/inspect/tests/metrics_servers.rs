@@ -58,7 +58,7 @@ impl Server {
         let memory = process.memory().unwrap();
         let bias = process.bias(executable.image().base()).unwrap();
         let confirmed = plan.confirm(&memory, bias);
-        assert!(confirmed.is_complete(), "{program}: {:x?}", confirmed.globals());
+        assert!(confirmed.is_whole(), "{program}: {:x?}", confirmed.globals());
         Self { _running: running, connection, memory, plan, confirmed }
     }
 

@@ -1,6 +1,6 @@
 //! Processes seen from outside, with children of the test.
 
-use address::{Avma, ReadAt as _, ReadMemory as _, Svma};
+use address::{Avma, MemoryError, Part, ReadAt as _, ReadMemory as _, Svma};
 use process::{Error, FileIdentity, Process, find_by_exe};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -105,6 +105,23 @@ fn memory_reads_are_whole_or_not_at_all() {
     let stack = maps.mappings.iter().find(|m| m.label.as_deref() == Some("Stack")).unwrap();
     assert!(memory.read_word(Avma(stack.end.0 - 8)).is_ok());
     assert!(memory.read_word(Avma(stack.end.0 - 4)).is_err());
+}
+
+/// More parts than the kernel takes in one call; and one of them that cannot be read.
+#[test]
+fn parts_are_read_together_or_fail() {
+    let memory = Process::open(std::process::id()).unwrap().memory().unwrap();
+    let words: Vec<u64> = (0..3000).map(|word| word * 0x0101_0101).collect();
+    let mut read = vec![[0; 8]; words.len()];
+    let places = || words.iter().map(|word| Avma(std::ptr::from_ref(word) as u64));
+    let mut parts: Vec<Part<'_>> =
+        places().zip(&mut read).map(|(address, bytes)| Part { address, bytes }).collect();
+    memory.read_parts(&mut parts).unwrap();
+    parts[2500].address = Avma(0);
+    assert_eq!(memory.read_parts(&mut parts), Err(MemoryError(Avma(0))));
+    let read: Vec<u64> = read.into_iter().map(u64::from_le_bytes).collect();
+    assert_eq!(read, words);
+    memory.read_parts(&mut []).unwrap();
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub struct Collector {
     pub cpu: Value<CpuTimes>,
     /// What the collector does now.
     pub phase: Value<GcPhase>,
-    /// `GOGC` in percent; -1 is off.
+    /// `GOGC` in percent; -1 is off (`/gc/gogc:percent` has it as an unsigned number then).
     pub gogc_percent: Value<i32>,
     /// `GOMEMLIMIT` in bytes; `i64::MAX` is none.
     pub memory_limit: Value<u64>,

@@ -64,9 +64,16 @@ impl Confirmed {
         }
     }
 
-    /// Whether every global variable was confirmed. If not, a process that has just begun may
-    /// be confirmed a little later; [`Self::globals`] tells the reasons.
+    /// Whether looking again cannot find more: what is missing is not known of the executable.
+    /// If false, a process that has just begun may be confirmed a little later.
     pub fn is_complete(&self) -> bool {
+        self.globals().iter().all(|(_, found)| {
+            matches!(found, Ok(_) | Err(Unknown::NoGlobal(_) | Unknown::NoLayout(_)))
+        })
+    }
+
+    /// Whether every global variable was found.
+    pub fn is_whole(&self) -> bool {
         self.globals().iter().all(|(_, found)| found.is_ok())
     }
 

@@ -50,6 +50,7 @@ pub(super) fn read(
     memstats: Avma,
     layout: &HeapStats,
 ) -> Result<Sums, Unknown> {
+    let name = Global::Memstats.symbol();
     let start = memstats.add(layout.start);
     let (mut first, mut second) = (vec![0; layout.len], vec![0; layout.len]);
     for attempt in 0..MORE_TRIES {
@@ -60,12 +61,12 @@ pub(super) fn read(
             Part { address: start, bytes: &mut first },
             Part { address: start, bytes: &mut second },
         ];
-        let name = Global::Memstats.symbol();
         reader.read_parts(&mut parts).map_err(|_| Unknown::Unreadable(name))?;
         let generation = layout.settled(&first);
         let whole = generation.is_some() && generation == layout.settled(&second);
         if whole && (first == second || attempt >= TRIES) {
-            return Ok(layout.sum(&second));
+            let sums = layout.sum(&second);
+            return if sums.is_sane() { Ok(sums) } else { Err(Unknown::Implausible(name)) };
         }
     }
     Err(Unknown::Torn("the heap's statistics"))
@@ -112,15 +113,19 @@ impl Sums {
         others.iter().fold(self.committed, |left, bytes| left.saturating_sub(*bytes))
     }
 
-    /// Whether it can be the statistics of a heap.
+    /// Whether it can be the statistics of any heap, also between two changes.
+    fn is_sane(&self) -> bool {
+        let now = [self.committed, self.released, self.in_heap, self.in_stacks, self.in_work_bufs];
+        // No address space is larger; what is counted twice for a moment may be negative.
+        now.iter().all(|bytes| (*bytes as i64).unsigned_abs() < 1 << 48)
+    }
+
+    /// Whether it can be the statistics of a heap at rest.
     pub(super) fn is_plausible(&self) -> bool {
         let used = [self.in_heap, self.in_stacks, self.in_work_bufs, self.in_scalar_bits];
-        let bytes = [self.committed, self.released];
-        // No address space is larger.
-        let sane = |bytes: &u64| *bytes < 1 << 48;
         // Spans are of whole pages of 8 KiB.
         let pages = |bytes: &u64| bytes.is_multiple_of(8192);
-        used.iter().chain(&bytes).all(sane)
+        self.is_sane()
             && used.iter().all(pages)
             && used.iter().sum::<u64>() <= self.committed
             && self.in_heap > 0

@@ -10,7 +10,7 @@ use crate::{Error, WaitReasons};
 use address::{Bias, MemoryError, ReadMemory, Svma};
 use binary::Executable;
 use binary::globals::{Candidate, Global, find};
-use binary::layout::{LimitHeadroom, RuntimeLayouts};
+use binary::layout::{LimitHeadroom, Provenance, RuntimeLayouts};
 use std::sync::Arc;
 
 /// Size classes (`sizeclasses.go`, `_NumSizeClasses`), the same in Go 1.19 to 1.27.
@@ -26,6 +26,7 @@ pub struct MetricsPlan {
     pub(super) goroutines: Result<Layout, Unknown>,
     pub(super) headroom: Result<LimitHeadroom, Unknown>,
     pub(super) size_classes: Result<Vec<u16>, Unknown>,
+    layout_source: Option<Provenance>,
     candidates: Vec<(Global, Vec<Candidate>)>,
     reasons: Vec<Arc<str>>,
 }
@@ -49,6 +50,7 @@ impl MetricsPlan {
             goroutines: Layout::new(layouts).map_err(|e| Unknown::NoLayout(e.to_string().into())),
             headroom: LimitHeadroom::of(executable.go_version()).ok_or_else(unknown_headroom),
             size_classes: Err(Unknown::NotAsked),
+            layout_source: layouts.field("runtime.mstats", "numgc").ok().map(|at| at.provenance),
             candidates,
             reasons: names.map(|name| Arc::from(name.as_str())).collect(),
         };
@@ -61,6 +63,11 @@ impl MetricsPlan {
         let known = self.candidates.iter().find(|(of, _)| *of == global);
         let places = known.map(|(_, places)| places.as_slice()).unwrap_or_default();
         if places.is_empty() { Err(Unknown::NoGlobal(global.symbol())) } else { Ok(places) }
+    }
+
+    /// What the offsets of fields are from; `None` when they are not known.
+    pub fn layout_source(&self) -> Option<Provenance> {
+        self.layout_source
     }
 
     /// A constant table: the file has it.
@@ -88,7 +95,9 @@ impl MetricsPlan {
 
     /// Reads all figures.
     ///
-    /// Fails when nothing can be read: the process is gone, or runs another executable now.
+    /// Fails when nothing can be read: the process is gone, or runs another executable now. A
+    /// process that runs another Go program now may be readable at the same addresses: the caller
+    /// looks whether the process is the same after reading.
     pub fn sample(
         &self,
         memory: &dyn ReadMemory,

@@ -5,7 +5,7 @@ use super::collector::{Collector, CpuTimes, GcPhase, Pause, Pauses};
 use super::confirmed::{Confirmed, address};
 use super::goal::Pacing;
 use super::heap::{self, Sums};
-use super::layout::{Layouts, Mstats};
+use super::layout::{Layouts, Mstats, Pacer};
 use super::machine::Machine;
 use super::memory::Memory;
 use super::pieces::{Pieces, View};
@@ -36,12 +36,18 @@ impl<'p> Figures<'p> {
             .as_ref()
             .map_err(Unknown::clone)
             .and_then(|layout| heap::read(reader, address(&found.memstats)?, &layout.heap));
+        let stats = read_twice(reader, Global::Memstats, &found.memstats, mstats, |l| &l.pieces);
+        // What was confirmed may be gone: the process runs another program now.
+        let on = |stats: View<'_>, l: &Mstats| stats.byte(l.enablegc) == 1;
+        let paced = |pacer: View<'_>, l: &Pacer| pacer.half(l.gc_percent) as i32 >= -1;
+        let pacer_bytes =
+            read_twice(reader, Global::GcController, &found.pacer, pacer, |l| &l.pieces);
         Self {
             plan,
             heap,
-            stats: read_twice(reader, Global::Memstats, &found.memstats, mstats, |l| &l.pieces),
+            stats: sound(stats, mstats, |l| &l.pieces, on, Global::Memstats),
             mheap: read_twice(reader, Global::Mheap, &found.mheap, mheap, |l| &l.pieces),
-            pacer: read_twice(reader, Global::GcController, &found.pacer, pacer, |l| &l.pieces),
+            pacer: sound(pacer_bytes, pacer, |l| &l.pieces, paced, Global::GcController),
             work: read_twice(reader, Global::Work, &found.work, work, |l| &l.pieces),
             phase: read_phase(reader, found),
         }
@@ -118,9 +124,7 @@ impl<'p> Figures<'p> {
     }
 
     pub(super) fn collector(&self, machine: &Machine) -> Collector {
-        let pacer = |of: fn(&super::layout::Pacer) -> u64| {
-            self.pacer(|pacer, layout| pacer.word(of(layout)))
-        };
+        let pacer = |of: fn(&Pacer) -> u64| self.pacer(|pacer, layout| pacer.word(of(layout)));
         let half = |of: fn(&Mstats) -> u64| self.stats(|s, l| u64::from(s.half(of(l))));
         Collector {
             cycles: half(|l| l.numgc),
@@ -201,7 +205,7 @@ impl<'p> Figures<'p> {
         Ok(of(layout.pieces.view(bytes), layout))
     }
 
-    fn pacer<T>(&self, of: impl Fn(View<'_>, &super::layout::Pacer) -> T) -> Value<T> {
+    fn pacer<T>(&self, of: impl Fn(View<'_>, &Pacer) -> T) -> Value<T> {
         let layout = self.plan.layouts.pacer.as_ref().map_err(Unknown::clone)?;
         let bytes = self.pacer.as_ref().map_err(Unknown::clone)?;
         Ok(of(layout.pieces.view(bytes), layout))
@@ -235,6 +239,19 @@ fn read_twice<L>(
         reader.again();
     }
     Ok(bytes)
+}
+
+/// What was read, if it can be that variable.
+fn sound<L>(
+    bytes: Result<Vec<u8>, Unknown>,
+    layout: &Result<L, Unknown>,
+    pieces: fn(&L) -> &Pieces,
+    can_be: impl Fn(View<'_>, &L) -> bool,
+    global: Global,
+) -> Result<Vec<u8>, Unknown> {
+    let (bytes, layout) = (bytes?, layout.as_ref().map_err(Unknown::clone)?);
+    let can_be = can_be(pieces(layout).view(&bytes), layout);
+    if can_be { Ok(bytes) } else { Err(Unknown::Implausible(global.symbol())) }
 }
 
 fn read_phase(reader: &Reader<'_>, found: &Confirmed) -> Value<GcPhase> {

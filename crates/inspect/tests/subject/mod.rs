@@ -5,13 +5,15 @@
 
 use binary::Executable;
 use binary::layout::RuntimeLayouts;
-use inspect::metrics::{Confirmed, MetricsPlan, Options, RuntimeMetrics, TimeHistogram, Value};
+use inspect::metrics::{
+    Confirmed, MetricsPlan, Options, RuntimeMetrics, TimeHistogram, Unknown, Value,
+};
 use process::{Process, ProcessMemory};
 use serde_json::Value as Json;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use testkit::Running;
 
 /// How long a fixture may take for a step on a loaded machine.
@@ -41,25 +43,50 @@ pub fn executable(path: &Path) -> Executable {
 
 impl Subject {
     pub fn start(program: &Path, args: &[&str], env: &[(&str, &str)]) -> Self {
+        let executable = executable(program);
+        let layouts = RuntimeLayouts::new(executable.go_version(), None);
+        Self::start_as(program, &executable, &layouts, args, env)
+    }
+
+    /// With layouts of one's own.
+    pub fn start_as(
+        program: &Path,
+        executable: &Executable,
+        layouts: &RuntimeLayouts<'_>,
+        args: &[&str],
+        env: &[(&str, &str)],
+    ) -> Self {
         let mut command = Command::new(program);
         command.args(args).envs(env.iter().copied());
         let running = Running::spawn(command);
         let ready = running.wait_for("ready", LIMIT);
-        let executable = executable(program);
-        let layouts = RuntimeLayouts::new(executable.go_version(), None);
-        let plan = MetricsPlan::prepare(&executable, &layouts).unwrap();
+        let plan = MetricsPlan::prepare(executable, layouts).unwrap();
         let process = Process::open(running.pid()).unwrap();
         let memory = process.memory().unwrap();
         let bias = process.bias(executable.image().base()).unwrap();
-        let confirmed = plan.confirm(&memory, bias);
+        let begun = Instant::now();
+        let mut confirmed = plan.confirm(&memory, bias);
+        while !confirmed.is_complete() && begun.elapsed() < LIMIT {
+            std::thread::sleep(Duration::from_millis(1));
+            confirmed = plan.confirm(&memory, bias);
+        }
         let globals = confirmed.globals();
-        assert!(confirmed.is_complete(), "{}: {globals:x?}", program.display());
+        assert!(confirmed.is_whole(), "{}: {globals:x?}", program.display());
         Self { running, ready, process, memory, plan, confirmed, reports: 0 }
     }
 
-    /// All there is.
+    /// All there is. A program that is off its CPU while it folds its counts is looked at
+    /// again later.
     pub fn sample(&self) -> RuntimeMetrics {
-        self.sample_with(Options { unflushed: true })
+        let begun = Instant::now();
+        loop {
+            let sample = self.sample_with(Options { unflushed: true });
+            let torn = matches!(sample.memory.sys, Err(Unknown::Torn(_)));
+            if !torn || begun.elapsed() > LIMIT {
+                return sample;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     pub fn sample_with(&self, options: Options) -> RuntimeMetrics {
