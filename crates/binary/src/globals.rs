@@ -7,6 +7,7 @@
 
 mod operand;
 mod recipe;
+mod thread_link;
 mod wait_reasons;
 
 use crate::layout::Provenance;
@@ -14,6 +15,7 @@ use crate::{Error, Executable};
 use address::Svma;
 use recipe::RECIPES;
 
+pub use thread_link::thread_link;
 pub use wait_reasons::WaitReasons;
 
 /// A global variable of package runtime.

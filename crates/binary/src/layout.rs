@@ -14,8 +14,9 @@ pub use derive::{DerivedField, DerivedStruct, check_names, derive_structs, rende
 pub use error::LayoutError;
 pub use headroom::LimitHeadroom;
 
+use crate::globals::thread_link;
 use crate::types::{Kind, TypeId};
-use crate::{DebugInfo, Error, GoVersion};
+use crate::{DebugInfo, Error, Executable, GoVersion};
 use names::names;
 use std::fmt;
 use table::table;
@@ -67,12 +68,23 @@ pub struct FieldLayout {
 pub struct RuntimeLayouts<'a> {
     version: &'a GoVersion,
     debug: Option<&'a DebugInfo>,
+    /// Where code has `runtime.m.alllink`.
+    thread_link: Option<u64>,
 }
+
+/// The struct whose fields code tells to have moved, and the field that it tells of.
+const THREAD: (&str, &str) = ("runtime.m", "alllink");
 
 impl<'a> RuntimeLayouts<'a> {
     /// Layouts of an executable of that version, with its debug info if it has any.
     pub fn new(version: &'a GoVersion, debug: Option<&'a DebugInfo>) -> Self {
-        Self { version, debug }
+        Self { version, debug, thread_link: None }
+    }
+
+    /// The same with what the executable's code says, where the version alone does not: whether
+    /// a patch release has the field that a later one inserted into `runtime.m`.
+    pub fn with_code(self, executable: &Executable) -> Self {
+        Self { thread_link: thread_link(executable).ok().flatten(), ..self }
     }
 
     /// A field by struct and dotted path (`"runtime.g", "stack.hi"`), in the names of the
@@ -111,8 +123,8 @@ impl<'a> RuntimeLayouts<'a> {
         let names = names().field_names(structure, field);
         let found = names.into_iter().find_map(|name| column.field(structure, name));
         let (offset, size) = found.ok_or_else(|| self.no_field(structure, field))?;
-        self.check_backports(&column, structure, offset)?;
-        Ok(FieldLayout { offset, size, provenance: Provenance::Table })
+        let (offset, provenance) = self.without_backports(&column, structure, offset)?;
+        Ok(FieldLayout { offset, size, provenance })
     }
 
     fn no_field(&self, structure: &str, field: &str) -> LayoutError {
@@ -133,8 +145,7 @@ impl<'a> RuntimeLayouts<'a> {
             structure: structure.to_owned(),
             version: self.version.to_string(),
         })?;
-        self.check_backports(&column, structure, size)?;
-        Ok((size, Provenance::Table))
+        self.without_backports(&column, structure, size)
     }
 
     fn described(&self, structure: &str) -> Result<Option<(&'a DebugInfo, TypeId)>, Error> {
@@ -142,27 +153,38 @@ impl<'a> RuntimeLayouts<'a> {
         Ok(find_struct(debug, structure)?.map(|id| (debug, id)))
     }
 
-    /// Refuses what lies behind a field that a later patch release inserted.
-    fn check_backports(
+    /// The offset in this release of what the column has at `offset`: other when it lies behind
+    /// a field that a later patch release inserted. Refused when code does not say whether it
+    /// is there.
+    fn without_backports(
         &self,
         column: &table::Column<'_>,
         structure: &str,
         offset: u64,
-    ) -> Result<(), LayoutError> {
+    ) -> Result<(u64, Provenance), LayoutError> {
+        let listed = column.field(THREAD.0, THREAD.1).map(|(offset, _)| offset);
+        let in_code = self.thread_link.zip(listed).filter(|_| structure == THREAD.0);
         for backport in names().backports_of(structure) {
             let older = backport.release.minor == self.version.minor
                 && self.version.patch < backport.release.patch;
-            let inserted = column.field(structure, backport.field).map(|(offset, _)| offset);
-            if older && inserted.is_some_and(|inserted| offset >= inserted) {
-                return Err(LayoutError::Moved {
+            let Some((inserted, size)) = column.field(structure, backport.field) else { continue };
+            if !older || offset < inserted {
+                continue;
+            }
+            return match in_code {
+                Some((found, listed)) if found == listed => Ok((offset, Provenance::Code)),
+                Some((found, listed)) if found.checked_add(size) == Some(listed) => {
+                    Ok((offset.saturating_sub(size), Provenance::Code))
+                }
+                _ => Err(LayoutError::Moved {
                     structure: structure.to_owned(),
                     inserted: backport.field.to_owned(),
                     release: backport.release.to_string(),
                     version: self.version.to_string(),
-                });
-            }
+                }),
+            };
         }
-        Ok(())
+        Ok((offset, Provenance::Table))
     }
 }
 

@@ -4,8 +4,8 @@
 mod common;
 
 use binary::Executable;
-use binary::globals::{Global, WaitReasons, find, from_code};
-use binary::layout::Provenance;
+use binary::globals::{Global, WaitReasons, find, from_code, thread_link};
+use binary::layout::{Provenance, RuntimeLayouts};
 use std::fmt::Write as _;
 use std::path::Path;
 use testkit::{Mode, assert_golden, toolchains};
@@ -30,6 +30,20 @@ fn recipes_say_what_symbols_say() {
                 assert_eq!(decoded.len(), 1, "{what}");
                 assert_eq!(decoded[0].address, named[0].address, "{what}");
             }
+        }
+    }
+}
+
+/// Also of releases before the field moved: `RuntimeLayouts::with_code` asks it.
+#[test]
+fn code_says_where_threads_are_linked() {
+    for go in toolchains() {
+        for mode in [Mode::Exe, Mode::StrippedPie, Mode::Cgo, Mode::NoOpt] {
+            let executable = fixture(&go, mode);
+            let layouts = RuntimeLayouts::new(executable.go_version(), None);
+            let listed = layouts.field("runtime.m", "alllink").unwrap().offset;
+            let what = format!("go {} {mode}", go.version);
+            assert_eq!(thread_link(&executable).unwrap(), Some(listed), "{what}");
         }
     }
 }

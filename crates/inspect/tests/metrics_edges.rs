@@ -6,11 +6,11 @@ mod subject;
 use address::Bias;
 use binary::layout::{Provenance, RuntimeLayouts};
 use binary::{DebugInfo, GoVersion};
-use inspect::metrics::{GcPhase, MetricsPlan, Options, Unknown, Value};
+use inspect::metrics::{GcPhase, MetricsPlan, Options, Value};
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 use subject::{Subject, assert_bracketed, executable};
-use testkit::{Fixture, Mode, Toolchain, newest, oldest, toolchain, toolchains};
+use testkit::{Fixture, Mode, Toolchain, newest, oldest, toolchains};
 
 fn start(go: &Toolchain, args: &[&str], env: &[(&str, &str)]) -> Subject {
     Subject::start(&Fixture::build("metrics", go, Mode::Stripped), args, env)
@@ -128,24 +128,4 @@ fn a_build_that_is_not_known() {
     assert_eq!(why(&sample.scheduler.goroutines), expected("runtime.schedt"));
     // What needs no layout is there.
     assert_eq!(sample.collector.phase, Ok(GcPhase::Off));
-}
-
-/// A patch release before fields of `runtime.m` moved: only what is counted per thread is
-/// not known.
-#[test]
-fn threads_of_a_release_before_a_backport() {
-    let program = Fixture::build("metrics", &toolchain("1.24.11"), Mode::Stripped);
-    let executable = executable(&program);
-    let early = GoVersion::parse("go1.24.3");
-    let layouts = RuntimeLayouts::new(&early, None);
-    let plan = MetricsPlan::prepare(&executable, &layouts).unwrap();
-    let subject = Subject::start(&program, &[], &[]);
-    let confirmed = plan.confirm(&subject.memory, Bias(0));
-    let sample = plan.sample(&subject.memory, &confirmed, Options::default()).unwrap();
-    let whole = subject.sample();
-    assert!(matches!(sample.cgo_calls, Err(Unknown::NoLayout(_))), "{:?}", sample.cgo_calls);
-    assert!(matches!(sample.scheduler.mutex_wait_ns, Err(Unknown::NoLayout(_))));
-    assert_eq!(sample.scheduler.threads, whole.scheduler.threads);
-    assert_eq!(sample.scheduler.goroutines, whole.scheduler.goroutines);
-    assert_eq!(sample.memory.heap_alloc, whole.memory.heap_alloc);
 }

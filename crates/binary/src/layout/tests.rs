@@ -73,6 +73,23 @@ fn what_a_backport_moved_is_refused_for_older_patch_releases() {
 }
 
 #[test]
+fn code_tells_whether_a_backport_is_there() {
+    let version = GoVersion::parse("go1.24.3");
+    let at = |thread_link: u64, field: &str| {
+        let plain = RuntimeLayouts::new(&version, None);
+        let layouts = RuntimeLayouts { thread_link: Some(thread_link), ..plain };
+        let found = layouts.field("runtime.m", field).ok()?;
+        Some(format!("{} {}", found.offset, found.provenance))
+    };
+    // What debug info of Go 1.24.3 has.
+    assert_eq!(at(328, "alllink").unwrap(), "328 code");
+    assert_eq!(at(328, "ncgocall").unwrap(), "296 code");
+    assert_eq!(at(328, "curg").unwrap(), "192 table");
+    assert_eq!(at(352, "ncgocall").unwrap(), "320 code");
+    assert_eq!(at(344, "ncgocall"), None);
+}
+
+#[test]
 fn a_field_that_a_version_lacks_is_said_to_be_absent() {
     let expected = "runtime.g of go1.19.8 has no field parentGoid";
     assert_eq!(field("go1.19.8", "runtime.g", "parentGoid"), expected);

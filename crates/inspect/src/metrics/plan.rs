@@ -37,6 +37,7 @@ impl MetricsPlan {
     /// Fails only when the executable's own tables are damaged; what is not known for this
     /// build is a reason at each figure.
     pub fn prepare(executable: &Executable, layouts: &RuntimeLayouts<'_>) -> Result<Self, Error> {
+        let layouts = &layouts.with_code(executable);
         let mut candidates = Vec::new();
         for global in Global::ALL {
             candidates.push((global, find(executable, global)?));
