@@ -6,10 +6,10 @@ mod subject;
 use address::Bias;
 use binary::layout::{Provenance, RuntimeLayouts};
 use binary::{DebugInfo, GoVersion};
-use inspect::metrics::{GcPhase, MetricsPlan, Options, Value};
+use inspect::metrics::{GcPhase, MetricsPlan, Options, Unknown, Value};
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
-use subject::{Subject, assert_bracketed, executable};
+use subject::{LIMIT, Subject, assert_bracketed, executable};
 use testkit::{Fixture, Mode, Toolchain, newest, oldest, toolchains};
 
 fn start(go: &Toolchain, args: &[&str], env: &[(&str, &str)]) -> Subject {
@@ -128,4 +128,19 @@ fn a_build_that_is_not_known() {
     assert_eq!(why(&sample.scheduler.goroutines), expected("runtime.schedt"));
     // What needs no layout is there.
     assert_eq!(sample.collector.phase, Ok(GcPhase::Off));
+}
+
+/// A process that ended gives no figures at all, not even zeros.
+#[test]
+fn a_process_that_ended() {
+    let mut subject = start(&newest(), &[], &[]);
+    let options = Options::default();
+    assert!(subject.plan.sample(&subject.memory, &subject.confirmed, options).is_ok());
+    subject.running.close_stdin();
+    assert!(subject.process.wait_exit(LIMIT));
+    assert!(subject.plan.sample(&subject.memory, &subject.confirmed, options).is_err());
+    let states = subject.plan.goroutine_states(&subject.memory, &subject.confirmed);
+    assert_eq!(states, Err(Unknown::Unreadable("runtime.allgs")));
+    let again = subject.plan.confirm(&subject.memory, Bias(0));
+    assert!(again.globals().iter().all(|(_, found)| found.is_err()), "{:?}", again.globals());
 }

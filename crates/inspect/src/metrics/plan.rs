@@ -98,7 +98,8 @@ impl MetricsPlan {
     ///
     /// Fails when nothing can be read: the process is gone, or runs another executable now. A
     /// process that runs another Go program now may be readable at the same addresses: the caller
-    /// looks whether the process is the same after reading.
+    /// looks after reading whether the address space is the same
+    /// (`process::ProcessMemory::is_current`).
     pub fn sample(
         &self,
         memory: &dyn ReadMemory,

@@ -7,7 +7,9 @@ use std::sync::Arc;
 /// What the scheduler has (`runtime.sched`, `allp`, `allm`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scheduler {
-    /// Goroutines that exist, those of the runtime left out (`runtime.NumGoroutine`).
+    /// Goroutines that exist, those of the runtime left out (`runtime.NumGoroutine`). While
+    /// many begin and end it may be some off, as the runtime's own count may: the dead ones go
+    /// from a processor to the scheduler by the dozen.
     pub goroutines: Value<u64>,
     /// The runtime's own goroutines (`sched.ngsys`).
     pub goroutines_system: Value<u64>,
