@@ -12,11 +12,13 @@ use crate::{root, say};
 const MAX_LINES: usize = 600;
 
 /// Crates that hold no unsafe code, and say so.
-const SAFE_CRATES: [&str; 9] =
-    ["address", "binary", "inspect", "output", "probe", "sensors", "testkit", "timeline", "wire"];
+const SAFE_CRATES: [&str; 11] = [
+    "address", "binary", "inspect", "metrics", "output", "probe", "sensors", "testkit", "timeline",
+    "top", "wire",
+];
 
 /// Which of our crates each crate may depend on: dependencies point one way.
-const BORDERS: [(&str, &[&str]); 12] = [
+const BORDERS: [(&str, &[&str]); 14] = [
     ("address", &[]),
     ("wire", &[]),
     ("process", &["address"]),
@@ -27,8 +29,10 @@ const BORDERS: [(&str, &[&str]); 12] = [
     ("capture-uprobe", &["address", "capture", "probe", "wire"]),
     ("timeline", &["probe", "wire"]),
     ("sensors", &["probe", "timeline"]),
-    ("output", &["probe", "timeline"]),
+    ("metrics", &["inspect", "process"]),
+    ("output", &["metrics", "probe", "timeline"]),
     ("testkit", &[]),
+    ("top", &[]),
 ];
 
 /// Checks every file that git knows or would take in.

@@ -12,6 +12,7 @@ mod goroutine;
 mod goroutine_go;
 mod info;
 mod json;
+mod metrics;
 mod panic_value;
 mod places;
 mod printable;
@@ -33,6 +34,10 @@ pub use goroutine::{
 pub use goroutine_go::GoNames;
 pub use info::{BuildFacts, DwarfFacts, Fact, FunctionCounts, Info, ModuleInfo};
 pub use json::Json;
+pub use metrics::{
+    CONTENT_TYPE, MetricsSummary, ProcessMetrics, short_bytes, write_exposition,
+    write_metrics_json, write_metrics_text,
+};
 pub use sched::{
     GoroutineRows, Origins, Perfetto, StatesJson, StatesPart, StatesSummary, StatesText,
     nothing_changed, write_goroutine_table, write_reason_table, write_site_table,

@@ -16,8 +16,10 @@ mod lookup;
 mod maps;
 mod memory;
 mod memory_room;
+mod network;
 mod opened;
 mod privilege;
+mod usage;
 mod user;
 
 pub use clock::clock_source;
@@ -32,4 +34,5 @@ pub use memory::ProcessMemory;
 pub use memory_room::{MemoryRoom, memory_room};
 pub use opened::Process;
 pub use privilege::{Capabilities, Capability, Restrictions, is_ignored, why_inaccessible};
+pub use usage::{ImageStamp, NetworkBytes, Usage, UsageReader};
 pub use user::User;

@@ -169,6 +169,14 @@ impl Process {
         Ok(pids.into_iter().filter_map(|pid| u32::try_from(pid).ok()).collect())
     }
 
+    /// The value of a variable of its environment, as it was at its start.
+    pub fn variable(&self, name: &str) -> Result<Option<String>, Error> {
+        let (_, bytes) = self.read("environ")?;
+        let mut all = bytes.split(|&b| b == 0);
+        let value = all.find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
+        Ok(value.map(|value| String::from_utf8_lossy(value).into_owned()))
+    }
+
     /// Its command line, for people; empty for kernel threads.
     pub fn command_line(&self) -> Result<Vec<String>, Error> {
         let (_, bytes) = self.read("cmdline")?;
