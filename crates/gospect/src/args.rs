@@ -1,7 +1,9 @@
 //! The command line as typed. `cmd` turns it into plain structs before anything is done.
 
+mod metrics;
 mod sched;
 
+pub use metrics::{MetricsArgs, MetricsFormat, TopArgs, WatchArgs};
 pub use sched::{SchedArgs, StatesBy, StatesFormat};
 
 use crate::duration::Span;
@@ -34,6 +36,10 @@ pub enum Command {
     Report(Box<ReportArgs>),
     /// What every goroutine does now: state, stack, who started it; stops nothing
     Goroutines(GoroutinesArgs),
+    /// Heap, collector, scheduler and process figures, once, repeated, or served to Prometheus
+    Metrics(MetricsArgs),
+    /// A live view of Go programs: CPU, heap, collector, goroutines
+    Top(TopArgs),
     /// Removes what a killed gospect left in processes
     Detach(DetachArgs),
     /// What works on this machine and process, and why not

@@ -11,6 +11,7 @@ mod explain;
 mod facts;
 mod failure;
 mod launch;
+mod monitor;
 mod pipeline;
 mod recording;
 mod session;
@@ -36,6 +37,8 @@ fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::Sched(args) => cmd::sched::run(*args),
         Command::Report(args) => cmd::report::run(&args),
         Command::Goroutines(args) => cmd::goroutines::run(&args),
+        Command::Metrics(args) => cmd::metrics::run(&args),
+        Command::Top(args) => cmd::top::run(&args),
         Command::Detach(args) => cmd::detach::run(&args),
         Command::Doctor(args) => cmd::doctor::run(&args),
         Command::Completions { shell } => cmd::completions::run(shell),

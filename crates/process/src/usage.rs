@@ -35,6 +35,8 @@ pub struct Usage {
     pub user_seconds: f64,
     /// CPU time in the kernel, seconds.
     pub system_seconds: f64,
+    /// Both together, seconds; rounded once, as others do.
+    pub cpu_seconds: f64,
     /// Size of the address space, bytes.
     pub virtual_bytes: u64,
     /// Memory in RAM, bytes; the kernel's own quick count, some pages off.
@@ -99,6 +101,7 @@ impl UsageReader {
         let usage = Usage {
             user_seconds: stat.utime as f64 / self.ticks_per_second,
             system_seconds: stat.stime as f64 / self.ticks_per_second,
+            cpu_seconds: stat.utime.saturating_add(stat.stime) as f64 / self.ticks_per_second,
             virtual_bytes: stat.vsize,
             resident_bytes: stat.rss.saturating_mul(self.page),
             threads: u64::try_from(stat.num_threads).unwrap_or_default(),

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod big;
+mod client;
 mod error;
 mod fixture;
 mod golden;
@@ -19,6 +20,7 @@ mod soak;
 mod toolchain;
 
 pub use big::big_binary;
+pub use client::prometheus_client;
 pub use error::Error;
 pub use fixture::{Fixture, cache_dir, source_root};
 pub use golden::assert_golden;

@@ -9,7 +9,7 @@ pub(super) static METRICS: &[Metric] = &[
         "process_cpu_seconds_total",
         Seconds,
         "Total user and system CPU time spent in seconds.",
-        |r, p| p.kernel(r.usage.map(|u| u.user_seconds + u.system_seconds)),
+        |r, p| p.kernel(r.usage.map(|u| u.cpu_seconds)),
     ),
     gauge("process_max_fds", Count, "Maximum number of open file descriptors.", |r, p| {
         p.kernel(r.usage.and_then(|u| u.max_fds))
