@@ -110,7 +110,7 @@ fn under_load_counts_are_bracketed() {
         for mode in [Mode::Stripped, Mode::CgoPie] {
             let what = format!("go {} {mode}", go.version);
             let mut subject = start(&go, mode, &["-load", "8"], &[]);
-            for _ in 0..5 {
+            for _ in 0..3 {
                 let round = subject.round();
                 let stats: Vec<Claim> = round.stats();
                 let stats: Vec<Claim> =
