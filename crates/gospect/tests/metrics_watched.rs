@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 use testkit::{Fixture, Mode, Output, Running, newest};
 
-use common::{Directory, LIMIT, any_gospect, as_nobody, number, path_text, text};
+use common::{Directory, LIMIT, any_gospect, as_nobody, number, path_text, text, until};
 
 fn metrics(options: &[&str]) -> Output {
     let mut line = vec!["metrics", "--format", "json"];
@@ -150,6 +150,30 @@ fn a_program_that_replaces_itself_begins_anew() {
     for line in of(&lines, "go_goroutines") {
         assert_eq!(text(&line["labels"]["exe"]), path_text(&go), "{line}");
     }
+}
+
+/// Pid, start time and file stay; even the place of the image does, without the kernel's shuffling.
+#[test]
+fn a_program_that_begins_again_is_not_taken_for_the_one_before() {
+    let go = Fixture::build("odd", &newest(), Mode::Pie);
+    let mut command = Command::new("setarch");
+    command.arg("-R").arg(&go).args(["-do", "exec", "-g", "1"]);
+    let program = Running::spawn(command);
+    program.wait_for("odd", LIMIT);
+    let pid = program.pid().to_string();
+    let mut gospect = start(&["-p", &pid]);
+    gospect.wait_line(LIMIT, |line| line.contains("\"go_goroutines\""));
+    let sent = Command::new("kill").args(["-USR1", &pid]).status().expect("kill");
+    assert!(sent.success());
+    until("the program has begun again", || program.stdout().matches("\"odd\"").count() == 2);
+    // Until it is read again, twice.
+    let seen = gospect.stdout().matches("\"go_goroutines\"").count();
+    until("two readings", || gospect.stdout().matches("\"go_goroutines\"").count() > seen + 2);
+    gospect.signal("INT");
+    assert_eq!(gospect.wait(LIMIT).code(), Some(0));
+    let lines = json(&gospect);
+    assert_eq!(number(&lines.last().expect("a summary")["replaced"]), 1);
+    assert_eq!(lines.iter().filter(|line| line["type"] == "restricted").count(), 0);
 }
 
 #[test]

@@ -5,10 +5,14 @@ use super::service::service_of;
 use inspect::metrics::{Confirmed, GoroutineStates, Options, RuntimeMetrics, Value};
 use process::{FileIdentity, ImageStamp, Process, ProcessMemory, Usage, UsageReader};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Times that a runtime is looked for again where not all of it was found: a process that has just
 /// begun has not set it up.
 const TRIES: u32 = 20;
+
+/// How long a process may take from giving up its memory to its end.
+const DYING: Duration = Duration::from_millis(200);
 
 /// What to read beyond what is cheap.
 #[derive(Clone, Copy, Debug, Default)]
@@ -111,9 +115,17 @@ impl Watched {
     pub fn read(&mut self, wants: Wants, images: &mut Images, usages: &mut UsageReader) -> Seen {
         let mut replaced = false;
         // A program that replaces itself all the time is not read.
-        for _ in 0..3 {
+        for _ in 0..4 {
             let Ok(usage) = usages.read(&self.process) else { return Seen::Ended };
-            if usage.image != self.stamp {
+            let left = self.has_left(usage.image);
+            if left && self.process.wait_exit(DYING) {
+                return Seen::Ended;
+            }
+            if left && !self.is_current() {
+                // Another thread of it called execve meanwhile, and has taken its place.
+                continue;
+            }
+            if !left && usage.image != self.stamp || !self.is_current() {
                 replaced = true;
                 if self.reopen(images).is_err() {
                     return Seen::Ended;
@@ -122,7 +134,7 @@ impl Watched {
             }
             let (runtime, states, why) = self.sample(wants);
             match self.process.image_stamp() {
-                Ok(stamp) if stamp == self.stamp => {
+                Ok(stamp) if (left || stamp == self.stamp) && self.is_current() => {
                     let read = Box::new(Read { usage, runtime, states, why });
                     return Seen::Read { read, replaced };
                 }
@@ -140,10 +152,29 @@ impl Watched {
         }
     }
 
+    /// Whether the thread that the process began with has no memory any more: mostly all others
+    /// are about to have none either, but it may have ended alone.
+    fn has_left(&self, image: ImageStamp) -> bool {
+        image == ImageStamp::default() && self.stamp != image
+    }
+
+    /// Whether the memory that was opened is still the process's: tells an execve also where the
+    /// kernel puts images in the same place each time.
+    fn is_current(&self) -> bool {
+        match &self.runtime {
+            Runtime::Found(found) => found.memory.is_current(found.bias.to_avma(found.image.base)),
+            Runtime::Restricted(_) => true,
+        }
+    }
+
     fn reopen(&mut self, images: &mut Images) -> Result<(), process::Error> {
         let process = Process::open(self.process.pid())?;
         if process.start_ticks() != self.process.start_ticks() {
             return Err(process::Error::Gone(process.pid()));
+        }
+        if self.has_left(process.image_stamp()?) {
+            // It is ending, or on its way to another image: the next look tells.
+            return Ok(());
         }
         *self = Self::open(process, images)?;
         Ok(())
