@@ -98,8 +98,7 @@ impl MetricsPlan {
     ///
     /// Fails when nothing can be read: the process is gone, or runs another executable now. A
     /// process that runs another Go program now may be readable at the same addresses: the caller
-    /// looks after reading whether the address space is the same
-    /// (`process::ProcessMemory::is_current`).
+    /// looks after reading whether it does (`process::Process::image_stamp`).
     pub fn sample(
         &self,
         memory: &dyn ReadMemory,
