@@ -9,7 +9,7 @@ use thiserror::Error;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PatternError {
     /// Nothing but white space.
-    #[error("empty pattern; name a function, as in 'main.*'")]
+    #[error("column 1: empty pattern; name a function, as in 'main.*'")]
     Empty,
     /// A leading `/` without its partner.
     #[error("column {column}: regular expression without a closing '/'")]
@@ -286,7 +286,7 @@ mod tests {
     #[test]
     fn errors_say_where() {
         let error = |text: &str| Pattern::parse(text).unwrap_err().to_string();
-        assert_eq!(error(" "), "empty pattern; name a function, as in 'main.*'");
+        assert_eq!(error(" "), "column 1: empty pattern; name a function, as in 'main.*'");
         assert_eq!(error("/abc"), "column 5: regular expression without a closing '/'");
         assert_eq!(error("/"), "column 2: regular expression without a closing '/'");
         assert_eq!(error("//"), "column 2: invalid regular expression: it is empty");

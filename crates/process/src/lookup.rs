@@ -35,7 +35,10 @@ pub fn find_program(program: &OsStr, search_path: Option<&OsStr>) -> Result<Path
             Err(_) => {}
         }
     }
-    Err(error(refused.unwrap_or_else(|| "not found in PATH".to_owned())))
+    Err(error(refused.unwrap_or_else(|| match Path::new(".").join(program) {
+        here if here.is_file() => format!("not found in PATH; write `{}`", here.display()),
+        _ => "not found in PATH".to_owned(),
+    })))
 }
 
 fn check(path: &Path) -> Result<(), String> {
@@ -68,6 +71,9 @@ mod tests {
         let error =
             |program: &str, reason: &str| Err(format!("failed to start `{program}`: {reason}"));
         assert_eq!(find("no-such", "/bin"), error("no-such", "not found in PATH"));
+        // Tests run where the package's manifest is.
+        let hint = "not found in PATH; write `./Cargo.toml`";
+        assert_eq!(find("Cargo.toml", "/bin"), error("Cargo.toml", hint));
         assert_eq!(find("./no-such", "/bin"), error("./no-such", "no such file"));
         assert_eq!(find("/etc", "/bin"), error("/etc", "is a directory"));
         assert_eq!(find("/etc/passwd", "/bin"), error("/etc/passwd", "not executable"));

@@ -22,6 +22,8 @@ fn list_start(chars: &[char]) -> Result<Option<usize>, RuleError> {
     let from = regex_end(chars);
     let mut open = Vec::new();
     let mut brackets = 0usize;
+    // Of a glob, the last wildcard: what stands before it may be the beginning of any name.
+    let mut wild = None;
     // The last group that nothing follows. No function's name ends in one, so it is an
     // argument list, empty or malformed; but `(*…)` is a receiver being typed.
     let mut last = None;
@@ -38,6 +40,8 @@ fn list_start(chars: &[char]) -> Result<Option<usize>, RuleError> {
                 };
             }
             '(' => open.push(at),
+            '?' => wild = Some(at),
+            '*' if !is_receiver(chars, at) => wild = Some(at),
             ')' => {
                 let start = open.pop().filter(|start| chars.get(start + 1) != Some(&'*'));
                 last = start.filter(|_| open.is_empty() && all_space(&chars[at + 1..]));
@@ -55,7 +59,16 @@ fn list_start(chars: &[char]) -> Result<Option<usize>, RuleError> {
             Some(_) => Err(rest.unexpected("'(' or the end after the regular expression")),
         };
     }
+    if open.last().is_some_and(|at| wild.is_none_or(|wild| wild < *at)) {
+        return Err(error(chars.len(), "')'", "the end".to_owned()));
+    }
     Ok(last)
+}
+
+/// Whether the `*` there is itself, as in `(*T)`.
+fn is_receiver(chars: &[char], at: usize) -> bool {
+    let is_name = |c: &char| c.is_alphabetic() || *c == '_';
+    at > 0 && chars.get(at - 1) == Some(&'(') && chars.get(at + 1).is_some_and(is_name)
 }
 
 fn all_space(chars: &[char]) -> bool {

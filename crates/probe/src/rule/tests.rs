@@ -35,6 +35,9 @@ fn what_is_pattern_and_what_is_list() {
         ("main.*", "main.*"),
         ("main.(*T).M", "main.(*T).M"),
         ("main.(*T)", "main.(*T)"),
+        ("main.(*", "main.(*"),
+        ("main.(*T*", "main.(*T*"),
+        ("main.(*T).M?", "main.(*T).M?"),
         ("main.f()", "main.f ()"),
         ("main.f ( ) ", "main.f ()"),
         ("main.(*T).M()", "main.(*T).M ()"),
@@ -101,8 +104,12 @@ fn errors_have_a_column_and_an_expectation() {
     let registers = "a register (ax bx cx dx si di bp sp r8…r15 x0…x14)";
     let general = "a general register: vector registers hold no addresses";
     for (text, expected) in [
-        ("", "empty pattern; name a function, as in 'main.*'".to_owned()),
-        ("(a=%ax:s64)", "empty pattern; name a function, as in 'main.*'".to_owned()),
+        ("", "column 1: empty pattern; name a function, as in 'main.*'".to_owned()),
+        ("(a=%ax:s64)", "column 1: empty pattern; name a function, as in 'main.*'".to_owned()),
+        ("main.f(", "column 8: expected ')', found the end".to_owned()),
+        ("main.*(", "column 8: expected ')', found the end".to_owned()),
+        ("main.(*T", "column 9: expected ')', found the end".to_owned()),
+        ("main.(*T).M(a", "column 14: expected ')', found the end".to_owned()),
         ("main.f a=%ax:s64", "column 9: expected '(' before the arguments, found '='".to_owned()),
         (
             "main.f(a=%ax:s64",
