@@ -383,7 +383,7 @@ fn open(request: &Request<'_>, options: &Options) -> Result<Arc<Executable>, cap
     }
     let source = FileSource::open(&request.path).map_err(Error::from)?;
     let executable = Executable::open(Arc::new(source)).map_err(|e| capture::Error::Failed {
-        what: format!("read `{}`", request.path.display()),
+        what: format!("read `{}`", request.name()),
         source: Box::new(e),
     })?;
     Ok(Arc::new(executable))
@@ -420,7 +420,7 @@ pub(crate) fn check_image(process: &Process, request: &Request<'_>) -> Result<()
     }
     Err(Error::Unsuitable {
         pid: process.pid(),
-        reason: format!("it does not run `{}`", request.path.display()),
+        reason: format!("it does not run `{}`", request.name()),
     })
 }
 

@@ -32,6 +32,8 @@ pub(crate) struct Target<'a> {
     /// For sites with one.
     pub(crate) fetching: &'a ProgramMut<'a>,
     pub(crate) path: &'a Path,
+    /// By the name that people know it by.
+    pub(crate) name: &'a str,
     /// Filter by process, -1 for none.
     pub(crate) pid: i32,
     pub(crate) multi: bool,
@@ -217,6 +219,6 @@ fn may_be_a_site(error: &libbpf_rs::Error) -> bool {
 fn typed(target: &Target<'_>, error: &libbpf_rs::Error) -> Error {
     match u32::try_from(target.pid) {
         Ok(pid) if os_error(error) == Some(libc::ESRCH) => Error::ProcessGone(pid),
-        _ => from_libbpf(&format!("install uprobes in {}", target.path.display()), error),
+        _ => from_libbpf(&format!("install uprobes in {}", target.name), error),
     }
 }

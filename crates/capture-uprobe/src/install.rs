@@ -83,11 +83,12 @@ impl UprobeCapture {
         let epoll = watch(&bell_map).map_err(|e| from_io("watch the BPF ring buffer", e))?;
         let process_events =
             if process_events { attach_process_events(&object)? } else { Vec::new() };
-        let path = with_directory(&request.path);
+        let (path, name) = (with_directory(&request.path), request.name());
         let target = Target {
             plain: &find_program(&object, PLAIN)?,
             fetching: &find_program(&object, if fetching { FETCHING } else { PLAIN })?,
             path: &path,
+            name: &name,
             pid: pid_filter(&request.scope, kernel, multi),
             multi,
             callers: !options.without_callers,
@@ -96,7 +97,7 @@ impl UprobeCapture {
             .then(|| attach_changes(&object, &target, &request.plan.g_changes))
             .transpose()?;
         let (links, skipped) = attach::attach_plan(&target, request.plan)?;
-        set_active(&object, changes.as_ref().is_some_and(Option::is_some))?;
+        set_gate(&object, true, changes.as_ref().is_some_and(Option::is_some))?;
         Ok(Self {
             links,
             changes: changes.flatten(),
@@ -185,6 +186,11 @@ impl Capture for UprobeCapture {
     }
 
     fn detach(&mut self) -> Result<(), Error> {
+        // Taking probes off a busy program takes a while, in which nobody reads the rings: all sites
+        // end at this moment, and what comes later is no loss.
+        if self.attached {
+            set_gate(&self.object, false, false)?;
+        }
         self.links.entries.clear();
         self.links.others.clear();
         self.changes = None;
@@ -305,8 +311,8 @@ fn attach_changes(
     Ok(program.attach_uprobe_multi_with_opts(target.pid, target.path, "", opts).ok())
 }
 
-/// Opens the gate all sites wait behind. `changes`: those of g are watched.
-fn set_active(object: &Object, changes: bool) -> Result<(), Error> {
+/// Opens or closes the gate all sites wait behind. `changes`: those of g are watched.
+fn set_gate(object: &Object, open: bool, changes: bool) -> Result<(), Error> {
     let bss = object
         .maps()
         .find(|m| m.name().to_string_lossy().ends_with(".bss"))
@@ -314,13 +320,13 @@ fn set_active(object: &Object, changes: bool) -> Result<(), Error> {
     let mut value = vec![0; bss.value_size() as usize];
     // `struct gate` of `bpf/seen.h`: active at 0, era at 8.
     if let Some(active) = value.get_mut(0) {
-        *active = 1;
+        *active = u8::from(open);
     }
     if let Some(era) = value.get_mut(8) {
         *era = u8::from(changes);
     }
     bss.update(&0u32.to_ne_bytes(), &value, MapFlags::ANY)
-        .map_err(|e| from_libbpf("start the BPF program", &e))
+        .map_err(|e| from_libbpf("start or stop the BPF program", &e))
 }
 
 fn map_rings(object: &Object) -> Result<Reader, Error> {

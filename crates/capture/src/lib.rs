@@ -25,13 +25,21 @@ pub enum Scope {
 pub struct Request<'a> {
     /// The plan.
     pub plan: &'a Plan,
-    /// A path that opens the image's inode from here: the file, `/proc/PID/exe` or a
-    /// path below `/proc/PID/root`.
+    /// A path that opens the image's inode from here: the file, `/proc/PID/exe`, `/proc/self/fd/N`
+    /// or a path below `/proc/PID/root`.
     pub path: std::path::PathBuf,
     /// Which processes.
     pub scope: Scope,
     /// Ring size in bytes; rounded to what the backend needs.
     pub ring_bytes: usize,
+}
+
+impl Request<'_> {
+    /// The file by the name that people know it by.
+    pub fn name(&self) -> String {
+        let known = &self.plan.image.path;
+        if known.is_empty() { self.path.display().to_string() } else { known.clone() }
+    }
 }
 
 /// Counters since the installation.

@@ -236,12 +236,9 @@ fn percent(text: &str) -> Result<f64, String> {
     number.filter(|number| *number > 0.0).ok_or_else(|| "write a number above 0".to_owned())
 }
 
-/// How results look and where they go.
+/// Where results go, and how much is said besides.
 #[derive(Debug, Args)]
-pub struct ShowArgs {
-    /// Output format
-    #[arg(long, value_enum, default_value_t)]
-    pub format: Format,
+pub struct TellArgs {
     /// Write to a file instead of stdout
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
@@ -254,6 +251,16 @@ pub struct ShowArgs {
     /// Say more about what is done
     #[arg(short, long)]
     pub verbose: bool,
+}
+
+/// How calls look and where they go.
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
+    #[command(flatten)]
+    pub tell: TellArgs,
     /// Only trees rooted at this function
     #[arg(short = 'D', long, value_name = "NAME")]
     pub drilldown: Option<String>,

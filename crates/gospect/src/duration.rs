@@ -43,6 +43,16 @@ impl FromStr for Span {
     }
 }
 
+/// To three decimals: more is noise, and a recorded file gives such a number back unchanged.
+pub fn rounded(number: f64) -> f64 {
+    (number * 1e3).round() / 1e3
+}
+
+/// Milliseconds, to three decimals.
+pub fn milliseconds(time: Duration) -> f64 {
+    rounded(time.as_secs_f64() * 1e3)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,6 +5,7 @@ use probe::nearest::nearest;
 use probe::planner::Planned;
 use probe::selection::{Selection, Wanted};
 use probe::{Plan, Refusal, RefusalReason};
+use process::Process;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Places and names listed in a message.
@@ -158,4 +159,15 @@ pub fn add_refused(plan: &mut Plan, refused: &BTreeMap<u32, String>) -> Vec<Stri
         }
     }
     notes
+}
+
+/// What a person should know of processes that trampolines could not be taken out of.
+pub fn leftovers(processes: &[Process]) -> impl Iterator<Item = String> {
+    let carriers = processes.iter().map(Process::pid);
+    carriers.filter(|&pid| capture_trampoline::is_carrier(pid)).map(|pid| {
+        format!(
+            "process {pid} keeps code of gospect, since something may still return into it: \
+             `gospect detach -p {pid}` takes it out later"
+        )
+    })
 }

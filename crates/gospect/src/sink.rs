@@ -4,6 +4,8 @@ use crate::args::Color;
 use crate::failure::usage;
 use anyhow::Context as _;
 use process::FileIdentity;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use signal_hook::consts::SIGPIPE;
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal as _, Write};
 use std::os::fd::AsFd as _;
@@ -102,6 +104,37 @@ impl Write for Named {
     }
 }
 
+/// Stdout that says its name when writing to it fails.
+struct Stdout<W: Write>(W);
+
+impl<W: Write> Write for Stdout<W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.write(bytes).map_err(to_stdout)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush().map_err(to_stdout)
+    }
+}
+
+fn to_stdout(error: std::io::Error) -> std::io::Error {
+    std::io::Error::new(error.kind(), format!("failed to write to stdout: {error}"))
+}
+
+/// Whether a launched command ended as gospect is about to, since nobody reads the stdout that they
+/// share: by `signal`, while results go to stdout and not to `path`. That is no failure.
+pub fn is_closed_for_both(path: Option<&Path>, signal: Option<i32>) -> bool {
+    path.is_none() && signal == Some(SIGPIPE) && is_stdout_closed()
+}
+
+fn is_stdout_closed() -> bool {
+    let stdout = std::io::stdout();
+    let mut fds = [PollFd::new(&stdout, PollFlags::empty())];
+    // Of a pipe without a reader poll(2) always tells.
+    matches!(poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(1))
+        && fds.iter().all(|fd| fd.revents().contains(PollFlags::ERR))
+}
+
 /// Refuses to write results over `input`, a file that is read or recorded meanwhile.
 pub fn keep_apart(output: Option<&Path>, input: &Path) -> anyhow::Result<()> {
     let Some(output) = output else { return Ok(()) };
@@ -121,7 +154,7 @@ pub fn open_shared(path: Option<&Path>) -> anyhow::Result<Box<dyn Write>> {
     }
     // The descriptor itself: Stdout's own buffer would split lines again.
     let stdout = std::io::stdout().as_fd().try_clone_to_owned()?;
-    Ok(Box::new(WholeLines::new(File::from(stdout))))
+    Ok(Box::new(WholeLines::new(Stdout(File::from(stdout)))))
 }
 
 /// Opens the destination of results; fails before anything is traced.
@@ -135,7 +168,7 @@ pub fn open(path: Option<&Path>) -> anyhow::Result<Box<dyn Write>> {
             let named = Named { file, path: path.to_owned(), emptied: false };
             Box::new(BufWriter::with_capacity(1 << 16, named))
         }
-        None => Box::new(BufWriter::with_capacity(1 << 16, std::io::stdout())),
+        None => Box::new(BufWriter::with_capacity(1 << 16, Stdout(std::io::stdout()))),
     })
 }
 

@@ -8,10 +8,12 @@ use binary::{BuildIds, DebugInfo, Executable, Image};
 use process::{FileIdentity, FileSource, Process};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// An executable that is open.
 pub struct Target {
-    /// A path that opens it from here: the file, or `/proc/PID/exe`.
+    /// A path that opens the very file that `executable` reads, though it was replaced or its
+    /// process has ended.
     pub path: PathBuf,
     /// The path people know it by.
     pub shown: PathBuf,
@@ -36,26 +38,39 @@ impl Target {
 
     /// Opens the executable at `path`.
     pub fn of_path(path: &Path, debug_file: Option<&Path>) -> anyhow::Result<Self> {
-        Self::open(FileSource::open(path)?, path, path, debug_file)
+        Self::open(FileSource::open(path)?, path, debug_file)
     }
 
     /// Opens the executable of a process; deleted ones and those of other mount namespaces too.
     pub fn of_process(process: &Process, debug_file: Option<&Path>) -> anyhow::Result<Self> {
         let shown = process.exe_path()?;
-        Self::open(process.executable()?, &process.exe_link(), &shown, debug_file)
+        Self::open(process.executable()?, &shown, debug_file)
     }
 
-    fn open(
-        source: FileSource,
-        path: &Path,
-        shown: &Path,
+    /// The executables that `processes` run, each with the ids of those that run it.
+    pub fn of_processes(
+        processes: &[Process],
         debug_file: Option<&Path>,
-    ) -> anyhow::Result<Self> {
-        let identity = source.identity();
+    ) -> anyhow::Result<Vec<(Self, Vec<u32>)>> {
+        let mut groups: Vec<(Self, Vec<u32>)> = Vec::new();
+        for process in processes {
+            let identity = process.exe_identity()?;
+            match groups.iter_mut().find(|(target, _)| target.identity == identity) {
+                Some((_, pids)) => pids.push(process.pid()),
+                None => {
+                    groups.push((Self::of_process(process, debug_file)?, vec![process.pid()]));
+                }
+            }
+        }
+        Ok(groups)
+    }
+
+    fn open(source: FileSource, shown: &Path, debug_file: Option<&Path>) -> anyhow::Result<Self> {
+        let (identity, path) = (source.identity(), source.own_path());
         let source: Arc<dyn ReadAt> = Arc::new(source);
         let executable = Executable::open(source).with_context(|| shown.display().to_string())?;
         Ok(Self {
-            path: path.to_owned(),
+            path,
             shown: shown.to_owned(),
             identity,
             executable: Arc::new(executable),
@@ -91,4 +106,11 @@ impl Target {
         let base = self.executable.image().base();
         Box::new(move |pid| -> Option<Bias> { Process::open(pid).ok()?.bias(base).ok() })
     }
+}
+
+/// Whether the file changed within the last second: it may be half written.
+pub fn is_young(path: &Path) -> bool {
+    let modified = std::fs::metadata(path).and_then(|meta| meta.modified());
+    let age = modified.ok().and_then(|time| time.elapsed().ok());
+    age.is_none_or(|age| age < Duration::from_secs(1))
 }

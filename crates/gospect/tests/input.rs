@@ -85,16 +85,20 @@ fn libraries_and_plugins_are_refused_by_name() {
 
 #[test]
 fn a_packed_executable_is_refused_by_name() {
-    // What a packer leaves: a valid header, one segment, its mark, and compressed bytes.
+    // What UPX leaves: the header, three program headers, its mark in the structure behind them
+    // (`l_info` in its src/stub/src/include/linux.h), and compressed bytes.
     let mut bytes = fs::read(counts()).expect("the fixture");
-    bytes.truncate(0x1000);
+    bytes.truncate(0x10000);
     bytes[40..48].fill(0); // No section headers.
     bytes[60..64].fill(0);
-    bytes[0xe00..0xe04].copy_from_slice(b"UPX!");
+    bytes[56] = 3;
+    let behind = 64 + 3 * 56;
+    bytes[behind + 4..behind + 8].copy_from_slice(b"UPX!");
+    for (at, byte) in bytes.iter_mut().enumerate().skip(behind + 12) {
+        *byte = (at * 167 % 251) as u8;
+    }
     let packed = Temporary::with(&bytes);
-    let output = any_gospect().run(&["info", packed.text()]);
-    output.expect_code(1);
-    assert!(!output.stderr.contains("panicked"), "{}", output.story());
+    expect_refused_everywhere(packed.text(), &["upx"]);
 }
 
 #[test]
@@ -200,6 +204,14 @@ fn a_full_disk_is_a_failure() {
     let program = counts();
     let output = any_gospect().run(&["funcs", path_text(&program), "-o", "/dev/full"]);
     expect_refusal(&output, 1, &["/dev/full"]);
+    for line in [&["funcs", path_text(&program)][..], &["doctor"], &["completions", "bash"]] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("/dev/full");
+        let mut command = any_gospect().command(line);
+        let output = command.stdout(full).stderr(Stdio::piped()).output().expect("gospect starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{line:?}: {said}");
+        assert!(said.contains("failed to write to stdout: "), "{line:?}: {said}");
+    }
 }
 
 #[test]

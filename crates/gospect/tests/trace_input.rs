@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::process::Stdio;
 
-use common::{LIMIT, expect_refusal, fixture, gospect, path_text, temporary};
+use common::{Backend, LIMIT, expect_refusal, fixture, gospect, path_text, temporary};
 use testkit::Running;
 
 #[test]
@@ -75,4 +75,25 @@ fn root_a_closed_pipe_ends_a_trace_quietly() {
     assert!(target.is_running(), "the target goes on");
     target.signal("TERM");
     target.wait(LIMIT);
+}
+
+/// The command writes to the same pipe, and whichever of both notices first, it is no failure.
+#[test]
+fn root_a_closed_pipe_ends_a_trace_of_a_command_quietly() {
+    let program = fixture("counts");
+    for (command, func) in [("trace", Some("main.work")), ("sched", None)] {
+        let mut line = vec![command, "--backend", Backend::selected().name()];
+        line.extend(func.into_iter().flat_map(|func| ["-u", func]));
+        line.extend(["--", path_text(&program)]);
+        let mut child = gospect()
+            .command(&line)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("gospect starts");
+        drop(child.stdout.take());
+        let output = child.wait_with_output().expect("it ends");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), said.as_ref()), (Some(0), ""), "{command}");
+    }
 }

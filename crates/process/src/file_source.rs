@@ -4,8 +4,9 @@ use crate::error::Error;
 use address::ReadAt;
 use std::fs::{File, Metadata};
 use std::io;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Which file, whatever its name.
 ///
@@ -58,6 +59,12 @@ impl FileSource {
     /// Which file it is.
     pub fn identity(&self) -> FileIdentity {
         self.identity
+    }
+
+    /// A path that opens this very file, whatever has become of its name and of the process it was
+    /// found by. Good in this process, as long as `self` is there.
+    pub fn own_path(&self) -> PathBuf {
+        format!("/proc/self/fd/{}", self.file.as_raw_fd()).into()
     }
 }
 

@@ -102,7 +102,7 @@ impl Process {
 
     /// A path that opens its executable from here, also when it is deleted or in another mount
     /// namespace: `/proc/PID/exe`.
-    pub fn exe_link(&self) -> PathBuf {
+    fn exe_link(&self) -> PathBuf {
         self.directory().join("exe")
     }
 

@@ -1,6 +1,6 @@
 //! The command line of `sched`.
 
-use super::{CaptureArgs, Color};
+use super::{CaptureArgs, TellArgs};
 use crate::duration::Span;
 use clap::{Args, ValueEnum, ValueHint};
 use std::path::PathBuf;
@@ -62,18 +62,8 @@ pub struct SchedArgs {
     /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: StatesFormat,
-    /// Write to a file instead of stdout
-    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub output: Option<PathBuf>,
-    /// When to colour
-    #[arg(long, value_enum, default_value_t)]
-    pub color: Color,
-    /// No summary, no hints
-    #[arg(short, long)]
-    pub quiet: bool,
-    /// Say more about what is done
-    #[arg(short, long)]
-    pub verbose: bool,
+    #[command(flatten)]
+    pub tell: TellArgs,
     /// The executable, without -p, --exe and CMD
     #[arg(value_name = "EXE", value_hint = ValueHint::FilePath)]
     pub binary: Option<PathBuf>,

@@ -14,7 +14,8 @@ pub fn run(args: &DetachArgs) -> anyhow::Result<Outcome> {
         (false, false) => args.pids.clone(),
         _ => return Err(usage("name processes with --pid PID, or take --all")),
     };
-    let mut out = std::io::stdout().lock();
+    // Buffered: a reader that has gone keeps no process from being looked into.
+    let mut out = sink::open(None)?;
     let (mut cleaned, mut failed) = (0, 0);
     let is_one = pids.len() == 1;
     for pid in pids {
@@ -37,7 +38,7 @@ pub fn run(args: &DetachArgs) -> anyhow::Result<Outcome> {
         }
     }
     out.flush()?;
-    anyhow::ensure!(failed == 0, "{failed} processes could not be looked into");
+    anyhow::ensure!(failed == 0, "could not look into {failed} of the processes");
     if cleaned == 0 && args.all {
         return Err(nothing("no process has anything of gospect in it"));
     }

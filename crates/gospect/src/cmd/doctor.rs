@@ -3,6 +3,7 @@
 use crate::args::{DoctorArgs, Format};
 use crate::facts;
 use crate::failure::Outcome;
+use crate::sink;
 use crate::target::Target;
 use capture_uprobe::{foreign_uprobes, probe_features};
 use process::{Capabilities, Capability, Process, Restrictions};
@@ -75,8 +76,11 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<Outcome> {
         }
     }
     print(&report, args.format)?;
-    anyhow::ensure!(report.failures() == 0, "{} checks failed", report.failures());
-    Ok(Outcome::Done)
+    match report.failures() {
+        0 => Ok(Outcome::Done),
+        1 => anyhow::bail!("1 check failed"),
+        failures => anyhow::bail!("{failures} checks failed"),
+    }
 }
 
 fn kernel(report: &mut Report) {
@@ -91,7 +95,8 @@ fn kernel(report: &mut Report) {
             "machine",
             "trampoline backend",
             Status::Ok,
-            "usable on processes that may be traced (ptrace); taken when asked for",
+            "usable on processes that may be traced (ptrace); taken for programs that gospect starts, \
+             for others when asked for",
         ),
         Some(reason) => report.add("machine", "trampoline backend", Status::Note, reason),
     }
@@ -245,7 +250,7 @@ fn executable(report: &mut Report, target: &Target) {
 }
 
 fn print(report: &Report, format: Format) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = sink::open(None)?;
     for check in &report.0 {
         match format {
             Format::Json => writeln!(out, "{}", serde_json::to_string(check)?)?,

@@ -15,8 +15,8 @@ use std::fs::File;
 use std::io::{BufReader, Write as _};
 use std::path::Path;
 use std::sync::Arc;
-use wire::RecordKind;
 use wire::file::{Chunk, FileReader, records};
+use wire::{Record, RecordKind};
 
 /// What a first pass over the file finds besides its records.
 struct Contents {
@@ -34,9 +34,9 @@ struct Contents {
 pub fn run(args: &ReportArgs) -> anyhow::Result<Outcome> {
     let context = || format!("failed to read the recording {}", args.file.display());
     let contents = survey(&args.file).with_context(context)?;
-    let color = sink::is_colored(args.show.color, args.show.output.as_deref());
-    sink::keep_apart(args.show.output.as_deref(), &args.file)?;
-    let mut out = sink::open(args.show.output.as_deref())?;
+    let color = sink::is_colored(args.show.tell.color, args.show.tell.output.as_deref());
+    sink::keep_apart(args.show.tell.output.as_deref(), &args.file)?;
+    let mut out = sink::open(args.show.tell.output.as_deref())?;
     let plan = Arc::new(contents.plan);
     if plan.states.is_some() {
         let states = states::Recorded {
@@ -66,20 +66,14 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<Outcome> {
     if let Some(from) = contents.ending.as_ref().and_then(|ending| ending.drained_from_ns) {
         pipeline.drain_from(from);
     }
-    let mut end_ns = contents.ending.as_ref().map_or(0, |ending| ending.end_ns);
-    let mut reader = FileReader::new(BufReader::new(File::open(&args.file)?))?;
-    // Only times pass here that the records tell, so that a file gives one output.
-    while let Some(chunk) = reader.next_chunk()? {
-        let Chunk::Records(batch) = chunk else { continue };
-        for record in records(&batch) {
-            let Ok(record) = record else {
-                pipeline.malformed();
-                continue;
-            };
-            end_ns = record.ts_ns.max(end_ns);
-            pipeline.record(&record, &contents.names, &mut out)?;
+    let last_ns = replay(&args.file, &mut |record| match record {
+        Some(record) => pipeline.record(record, &contents.names, &mut out),
+        None => {
+            pipeline.malformed();
+            Ok(())
         }
-    }
+    })?;
+    let end_ns = contents.ending.as_ref().map_or(0, |ending| ending.end_ns).max(last_ns);
     pipeline.finish(end_ns, &contents.names, &mut out)?;
     let mut summary = contents.ending.map(|ending| ending.summary).unwrap_or_else(|| Summary {
         notes: vec!["the recording has no summary: its gospect did not end in order".to_owned()],
@@ -92,7 +86,7 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<Outcome> {
     summary.count(&pipeline.counters());
     match args.show.format {
         Format::Json => summary.write_json(&mut out)?,
-        Format::Text if args.show.quiet => {}
+        Format::Text if args.show.tell.quiet => {}
         Format::Text => {
             out.flush()?;
             summary.write_text(&mut std::io::stderr())?;
@@ -100,6 +94,25 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<Outcome> {
     }
     out.flush()?;
     Ok(outcome(&summary, args.strict))
+}
+
+/// Hands on every record of a file, `None` for bytes that are none. Gives the time of the last one,
+/// 0 without any. Only times pass here that the records tell, so that a file gives one output.
+fn replay(
+    path: &Path,
+    take: &mut dyn FnMut(Option<&Record<'_>>) -> std::io::Result<()>,
+) -> anyhow::Result<u64> {
+    let mut last_ns = 0;
+    let mut reader = FileReader::new(BufReader::new(File::open(path)?))?;
+    while let Some(chunk) = reader.next_chunk()? {
+        let Chunk::Records(batch) = chunk else { continue };
+        for record in records(&batch) {
+            let record = record.ok();
+            last_ns = record.as_ref().map_or(0, |record| record.ts_ns).max(last_ns);
+            take(record.as_ref())?;
+        }
+    }
+    Ok(last_ns)
 }
 
 /// As the capture's own.

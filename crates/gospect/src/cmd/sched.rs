@@ -22,7 +22,7 @@ pub fn run(mut args: SchedArgs) -> anyhow::Result<Outcome> {
         let binary = binary.display();
         return Err(usage(format!("`{binary}` is one too many: a process is named already")));
     }
-    let who = Who::named(&args.capture, command, || binary, args.quiet)?;
+    let who = Who::named(&args.capture, command, || binary, args.tell.quiet)?;
     if args.capture.backend == Backend::Trampoline && matches!(who, Who::Exe(_)) {
         return Err(usage(
             "the trampoline backend takes processes that run (--pid) or are started (`-- CMD`); \
@@ -33,12 +33,12 @@ pub fn run(mut args: SchedArgs) -> anyhow::Result<Outcome> {
         format: args.format,
         events: args.events,
         by: args.by,
-        color: sink::is_colored(args.color, args.output.as_deref()),
+        color: sink::is_colored(args.tell.color, args.tell.output.as_deref()),
         filter: Filter::of(&args)?,
         keep_names: args.capture.record.is_some(),
     };
     let forced = install::forced_options()?;
-    let path = args.output.as_deref();
+    let path = args.tell.output.as_deref();
     for input in args.capture.record.as_deref().into_iter().chain(who.path()) {
         sink::keep_apart(path, input)?;
     }

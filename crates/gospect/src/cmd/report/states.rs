@@ -7,10 +7,8 @@ use crate::sink;
 use crate::states::{StatesOptions, StatesPipeline, write_summary};
 use output::{Clock, StatesSummary, Summary, SymbolTable, nothing_changed};
 use probe::Plan;
-use std::fs::File;
-use std::io::{BufReader, Write};
+use std::io::Write;
 use std::sync::Arc;
-use wire::file::{Chunk, FileReader, records};
 
 /// What a file holds besides its records.
 pub struct Recorded {
@@ -34,24 +32,20 @@ impl Recorded {
     /// Shows the file.
     pub fn report(self, args: &ReportArgs, mut out: Box<dyn Write>) -> anyhow::Result<Outcome> {
         let mut pipeline = StatesPipeline::new(self.plan.clone(), self.clock, options(args)?);
-        let mut end_ns = self.ending.as_ref().map_or(0, |ending| ending.end_ns);
-        let mut reader = FileReader::new(BufReader::new(File::open(&args.file)?))?;
-        while let Some(chunk) = reader.next_chunk()? {
-            let Chunk::Records(batch) = chunk else { continue };
-            for record in records(&batch) {
-                let Ok(record) = record else {
-                    pipeline.malformed();
-                    continue;
-                };
-                end_ns = record.ts_ns.max(end_ns);
-                pipeline.record(&record, &self.names, &mut out)?;
+        let last_ns = super::replay(&args.file, &mut |record| match record {
+            Some(record) => pipeline.record(record, &self.names, &mut out),
+            None => {
+                pipeline.malformed();
+                Ok(())
             }
-        }
+        })?;
+        let end_ns = self.ending.as_ref().map_or(0, |ending| ending.end_ns).max(last_ns);
         pipeline.finish(end_ns, &self.names, &mut out)?;
         let (plan, names) = (Arc::clone(&self.plan), self.names.clone());
         let summary = self.summary(&plan, &pipeline);
         let mut stderr = std::io::stderr();
-        let notes: Option<&mut dyn Write> = if args.show.quiet { None } else { Some(&mut stderr) };
+        let notes: Option<&mut dyn Write> =
+            if args.show.tell.quiet { None } else { Some(&mut stderr) };
         let parts = pipeline.part(&names).into_iter().collect();
         let whole = StatesSummary { capture: &summary, parts };
         write_summary(&whole, &options(args)?, &mut out, notes)?;
@@ -105,7 +99,7 @@ fn options(args: &ReportArgs) -> anyhow::Result<StatesOptions> {
         format,
         events: args.events,
         by: args.by,
-        color: sink::is_colored(show.color, show.output.as_deref()),
+        color: sink::is_colored(show.tell.color, show.tell.output.as_deref()),
         ..StatesOptions::default()
     })
 }

@@ -55,8 +55,8 @@ impl Ending {
             deadline: args.capture.duration.and_then(|span| now.checked_add(span.0)),
             launched,
             max_overhead: args.capture.max_overhead,
-            warned: args.quiet,
-            told: args.quiet,
+            warned: args.tell.quiet,
+            told: args.tell.quiet,
             mark: (0, now),
         }
     }

@@ -10,7 +10,7 @@ use crate::failure::{Outcome, usage};
 use crate::recording::{self, Recording};
 use crate::signals::Signals;
 use crate::states::{StatesOptions, StatesSession, write_summary};
-use crate::target::Target;
+use crate::target::{Target, is_young};
 use crate::{clock, explain, launch, sink};
 use anyhow::Context as _;
 use capture::Scope;
@@ -20,7 +20,6 @@ use probe::selection::Selection;
 use process::{FileIdentity, Held, Process};
 use std::fs::File;
 use std::io::{IsTerminal as _, Write};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Goroutines change their state often, and a burst has to fit. But what trampolines write to pages
@@ -82,7 +81,7 @@ impl<'a> Engine<'a> {
 
     /// Plans, installs, captures, removes and sums up.
     pub fn run(mut self) -> anyhow::Result<Outcome> {
-        let targets = self.targets()?;
+        let targets = self.who.targets(self.args.capture.debug_file.as_deref())?;
         if self.args.capture.record.is_some() && targets.len() > 1 {
             return Err(usage("--record takes processes of one executable at a time"));
         }
@@ -101,7 +100,7 @@ impl<'a> Engine<'a> {
             _ => None,
         };
         let is_text = self.args.format == StatesFormat::Text && !self.args.events;
-        let is_terminal = self.args.output.is_none() && std::io::stdout().is_terminal();
+        let is_terminal = self.args.tell.output.is_none() && std::io::stdout().is_terminal();
         let mut running = Running {
             args: self.args,
             sessions: Vec::new(),
@@ -216,7 +215,7 @@ impl<'a> Engine<'a> {
             Ok(()) => {
                 let note = "the executable was replaced and planned anew";
                 running.notes.push(note.to_owned());
-                if !self.args.quiet {
+                if !self.args.tell.quiet {
                     sink::say(note);
                 }
             }
@@ -226,48 +225,18 @@ impl<'a> Engine<'a> {
         }
         Ok(())
     }
-
-    /// The executables, each with the processes to attach to.
-    fn targets(&self) -> anyhow::Result<Vec<(Target, Vec<u32>)>> {
-        let debug_file = self.args.capture.debug_file.as_deref();
-        let processes = match &self.who {
-            Who::Launch { program: path, .. } | Who::Exe(path) => {
-                return Ok(vec![(Target::of_path(path, debug_file)?, Vec::new())]);
-            }
-            Who::Attach(processes) => processes,
-        };
-        let mut groups: Vec<(Target, Vec<u32>)> = Vec::new();
-        for process in processes {
-            let identity = process.exe_identity()?;
-            match groups.iter_mut().find(|(target, _)| target.identity == identity) {
-                Some((_, pids)) => pids.push(process.pid()),
-                None => {
-                    let target = Target::of_process(process, debug_file)?;
-                    groups.push((target, vec![process.pid()]));
-                }
-            }
-        }
-        Ok(groups)
-    }
-}
-
-/// Whether the file changed within the last second.
-fn is_young(path: &Path) -> bool {
-    let modified = std::fs::metadata(path).and_then(|meta| meta.modified());
-    let age = modified.ok().and_then(|time| time.elapsed().ok());
-    age.is_none_or(|age| age < Duration::from_secs(1))
 }
 
 impl Running<'_> {
     /// Lets the launched command run.
     fn release(&mut self) -> anyhow::Result<()> {
         let Some(child) = &mut self.child else {
-            if !self.args.quiet {
+            if !self.args.tell.quiet {
                 sink::say(format!("watching goroutines{}; Ctrl-C ends it", self.chosen));
             }
             return Ok(());
         };
-        if !self.args.quiet && !self.chosen.is_empty() {
+        if !self.args.tell.quiet && !self.chosen.is_empty() {
             sink::say(format!("watching goroutines{}", self.chosen));
         }
         child.release()?;
@@ -278,7 +247,7 @@ impl Running<'_> {
 
     fn run(mut self, engine: &Engine<'_>) -> anyhow::Result<Outcome> {
         let reason = self.capture(engine)?;
-        if self.args.verbose {
+        if self.args.tell.verbose {
             sink::say(format!("captured until {reason}"));
         }
         for session in &mut self.sessions {
@@ -287,7 +256,7 @@ impl Running<'_> {
         for session in &mut self.sessions {
             session.poll_rest(&mut self.out)?;
         }
-        self.note_leftovers();
+        self.notes.extend(explain::leftovers(&self.attached));
         let now_ns = clock::monotonic_ns();
         if self.live {
             self.out.write_all(b"\x1b[H\x1b[J")?;
@@ -296,17 +265,6 @@ impl Running<'_> {
             session.finish(now_ns, &mut self.out)?;
         }
         self.conclude(reason)
-    }
-
-    /// Names the processes that trampolines could not be taken out of.
-    fn note_leftovers(&mut self) {
-        let pids = self.attached.iter().map(Process::pid);
-        for pid in pids.filter(|&pid| capture_trampoline::is_carrier(pid)) {
-            self.notes.push(format!(
-                "process {pid} keeps code of gospect, since something may still return into it: \
-                 `gospect detach -p {pid}` takes it out later"
-            ));
-        }
     }
 
     /// Reads until something ends the capture.
@@ -374,8 +332,13 @@ impl Running<'_> {
         for session in &mut self.sessions {
             session.finish_recording(&summary)?;
         }
+        let output = self.args.tell.output.as_deref();
+        if self.child.is_some() && sink::is_closed_for_both(output, summary.target_signal) {
+            return Ok(Outcome::Done);
+        }
         let mut stderr = std::io::stderr();
-        let notes: Option<&mut dyn Write> = if self.args.quiet { None } else { Some(&mut stderr) };
+        let notes: Option<&mut dyn Write> =
+            if self.args.tell.quiet { None } else { Some(&mut stderr) };
         let parts = self.sessions.iter().filter_map(StatesSession::part).collect();
         let whole = StatesSummary { capture: &summary, parts };
         write_summary(&whole, &self.options, &mut self.out, notes)?;

@@ -184,7 +184,7 @@ impl Installer<'_> {
         let request = self.request(self.rings.uprobes);
         if let Some(pid) = self.carrier(&request) {
             return Err(Error::Failed {
-                what: format!("put uprobes on `{}`", request.path.display()),
+                what: format!("put uprobes on `{}`", request.name()),
                 source: format!(
                     "process {pid} runs it with trampolines of gospect in its code: end that \
                      capture, or run `gospect detach -p {pid}` when its gospect was killed"

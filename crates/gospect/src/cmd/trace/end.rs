@@ -69,8 +69,8 @@ impl Ending {
             deadline: args.capture.duration.and_then(|span| now.checked_add(span.0)),
             launched,
             max_overhead: args.capture.max_overhead,
-            warned: args.show.quiet,
-            quiet: args.show.quiet,
+            warned: args.show.tell.quiet,
+            quiet: args.show.tell.quiet,
             told: false,
             mark: (0, now),
         }

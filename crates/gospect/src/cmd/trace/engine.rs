@@ -12,7 +12,7 @@ use crate::pipeline::ShowOptions;
 use crate::recording::{self, Recording};
 use crate::session::Session;
 use crate::signals::Signals;
-use crate::target::Target;
+use crate::target::{Target, is_young};
 use crate::{clock, explain, sink};
 use anyhow::Context as _;
 use capture::Scope;
@@ -98,7 +98,7 @@ impl<'a> Engine<'a> {
         forced: Options,
         out: Box<dyn Write>,
     ) -> anyhow::Result<Self> {
-        let color = sink::is_colored(args.show.color, args.show.output.as_deref());
+        let color = sink::is_colored(args.show.tell.color, args.show.tell.output.as_deref());
         let mut show = ShowOptions::new(&args.show, color);
         show.pids = match &who {
             Who::Attach(processes) => processes.len() > 1,
@@ -185,7 +185,7 @@ impl<'a> Engine<'a> {
 
     /// Plans every executable. Of several, those without anything to trace are left out.
     fn plans(&mut self, planning: Planning<'a>) -> anyhow::Result<Vec<PlannedTarget>> {
-        let groups = self.targets()?;
+        let groups = self.who.targets(self.args.capture.debug_file.as_deref())?;
         self.progress.done("opened what is to be traced");
         let several = groups.len() > 1;
         let mut plans = Vec::new();
@@ -235,31 +235,6 @@ impl<'a> Engine<'a> {
         let Self { args, selection, forced, clock, show, .. } = self;
         Installing { args, selection, forced: *forced, clock: *clock, show }
     }
-
-    /// The executables, each with the processes to attach to.
-    fn targets(&self) -> anyhow::Result<Vec<(Target, Vec<u32>)>> {
-        let debug_file = self.args.capture.debug_file.as_deref();
-        match &self.who {
-            Who::Launch { program, .. } => {
-                Ok(vec![(Target::of_path(program, debug_file)?, Vec::new())])
-            }
-            Who::Exe(path) => Ok(vec![(Target::of_path(path, debug_file)?, Vec::new())]),
-            Who::Attach(processes) => {
-                let mut groups: Vec<(Target, Vec<u32>)> = Vec::new();
-                for process in processes {
-                    let identity = process.exe_identity()?;
-                    match groups.iter_mut().find(|(target, _)| target.identity == identity) {
-                        Some((_, pids)) => pids.push(process.pid()),
-                        None => {
-                            let target = Target::of_process(process, debug_file)?;
-                            groups.push((target, vec![process.pid()]));
-                        }
-                    }
-                }
-                Ok(groups)
-            }
-        }
-    }
 }
 
 impl Running<'_> {
@@ -290,13 +265,13 @@ impl Running<'_> {
         };
         let chosen = self.chosen.take();
         let Some(child) = &mut self.child else {
-            if !self.args.show.quiet {
+            if !self.args.show.tell.quiet {
                 let by = chosen.unwrap_or_default();
                 sink::say(format!("tracing {functions}{by}; Ctrl-C ends it"));
             }
             return Ok(());
         };
-        if let Some(by) = chosen.filter(|_| !self.args.show.quiet) {
+        if let Some(by) = chosen.filter(|_| !self.args.show.tell.quiet) {
             sink::say(format!("tracing {functions}{by}"));
         }
         child.release()?;
@@ -358,7 +333,7 @@ impl Running<'_> {
         }
         let clock = watched.engine.clock;
         let installed = watched.replan(self.args);
-        if installed.is_err() && watched.is_young() {
+        if installed.is_err() && is_young(&watched.path) {
             // Half written: a later look finds it whole, or fails again.
             return Ok(());
         }
@@ -374,7 +349,7 @@ impl Running<'_> {
                 let note = "the executable was replaced and planned anew";
                 self.notes.push(note.to_owned());
                 self.add(installed, clock)?;
-                if !self.args.show.quiet {
+                if !self.args.show.tell.quiet {
                     sink::say(note);
                 }
             }
@@ -396,7 +371,7 @@ impl Running<'_> {
         for session in &mut self.sessions {
             session.detach()?;
         }
-        self.note_leftovers();
+        self.notes.extend(explain::leftovers(&self.attached));
         self.progress.done("detached");
         for session in &mut self.sessions {
             session.poll_rest(&mut self.out)?;
@@ -407,17 +382,6 @@ impl Running<'_> {
         }
         self.progress.done("read what was left");
         Ok(Finished { reason })
-    }
-
-    /// Names the processes that trampolines could not be taken out of.
-    fn note_leftovers(&mut self) {
-        let pids = self.attached.iter().map(|process| process.pid());
-        for pid in pids.filter(|&pid| capture_trampoline::is_carrier(pid)) {
-            self.notes.push(format!(
-                "process {pid} keeps code of gospect, since something may still return into it: \
-                 `gospect detach -p {pid}` takes it out later"
-            ));
-        }
     }
 
     /// No new root opens from `now_ns` on; open trees may finish for a while.
@@ -445,9 +409,13 @@ impl Running<'_> {
         for session in &mut self.sessions {
             session.finish_recording(&summary)?;
         }
+        let output = self.args.show.tell.output.as_deref();
+        if self.child.is_some() && sink::is_closed_for_both(output, summary.target_signal) {
+            return Ok(Outcome::Done);
+        }
         match self.args.show.format {
             Format::Json => summary.write_json(&mut self.out)?,
-            Format::Text if self.args.show.quiet => {}
+            Format::Text if self.args.show.tell.quiet => {}
             Format::Text => {
                 self.out.flush()?;
                 summary.write_text(&mut std::io::stderr())?;
@@ -459,15 +427,6 @@ impl Running<'_> {
 }
 
 impl Watched<'_> {
-    /// Whether the file changed within the last second.
-    fn is_young(&self) -> bool {
-        let modified = std::fs::metadata(&self.path).and_then(|meta| meta.modified());
-        modified
-            .ok()
-            .and_then(|time| time.elapsed().ok())
-            .is_none_or(|age| age < Duration::from_secs(1))
-    }
-
     fn replan(&self, args: &TraceArgs) -> anyhow::Result<Installed> {
         let target = Target::of_path(&self.path, args.capture.debug_file.as_deref())?;
         let planned = self.engine.planning.plan(&target)?;

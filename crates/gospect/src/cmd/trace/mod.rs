@@ -28,7 +28,7 @@ pub fn run(mut args: TraceArgs) -> anyhow::Result<Outcome> {
         ));
     }
     let forced = install::forced_options()?;
-    let path = args.show.output.as_deref();
+    let path = args.show.tell.output.as_deref();
     for input in args.capture.record.as_deref().into_iter().chain(who.path()) {
         sink::keep_apart(path, input)?;
     }

@@ -16,7 +16,7 @@ pub struct Progress {
 impl Progress {
     /// The first phase begins.
     pub fn new(args: &TraceArgs) -> Self {
-        Self { verbose: args.show.verbose, since: Instant::now() }
+        Self { verbose: args.show.tell.verbose, since: Instant::now() }
     }
 
     /// Says what was done since the last phase ended. The next one begins.

@@ -2,14 +2,12 @@
 
 use super::end::Reason;
 use super::engine::Running;
+use crate::duration::{milliseconds, rounded};
+use crate::ends;
 use crate::failure::Outcome;
 use crate::session::Session;
 use output::{Summary, zero_hits_reason};
-use std::os::unix::process::ExitStatusExt as _;
 use std::time::Duration;
-
-/// How long the end of a process takes, once it began, before it is taken for an execve.
-const DYING: Duration = Duration::from_millis(200);
 
 /// How the capture ended.
 pub struct Finished {
@@ -45,27 +43,12 @@ pub fn summarize(
     if running.watched.is_some() {
         total.notes.push("calls that began before the attach are not seen".to_owned());
     }
-    if let Some(child) = &mut running.child
-        && let Some(status) = child.try_wait()?
-    {
-        total.target_signal = status.signal();
-        total.target_exit = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
-    }
-    for process in &running.attached {
-        // The capture hears of an end a moment before it is complete.
-        if finished.reason == Reason::TargetsGone {
-            process.wait_exit(DYING);
-        }
-        if let Some(signal) = process.exit_status().and_then(|status| status.signal()) {
-            total.target_signal = Some(signal);
-            total.notes.push(format!("process {} died by signal {signal}", process.pid()));
-        }
-    }
+    let gone = finished.reason == Reason::TargetsGone;
+    ends::tell(running.child.as_mut(), &running.attached, gone, &mut total)?;
     for (pid, signal) in running.sessions.iter().flat_map(Session::died_by_signal) {
-        total.target_signal = Some(signal);
-        total.notes.push(format!("process {pid} died by signal {signal}"));
+        ends::tell_signal(pid, signal, &mut total);
     }
-    if finished.reason == Reason::TargetsGone && running.child.is_none() {
+    if gone && running.child.is_none() {
         total.notes.push("every traced process is gone".to_owned());
     }
     total.zero_hits = zero_hits_reason(&total, &counters);
@@ -105,13 +88,4 @@ fn add(total: &mut Summary, one: Summary) {
 fn add_counters(total: &mut timeline::Counters, one: timeline::Counters) {
     total.entries += one.entries;
     total.exits += one.exits;
-}
-
-/// To three decimals: more is noise, and a recorded file gives such a number back unchanged.
-fn rounded(number: f64) -> f64 {
-    (number * 1e3).round() / 1e3
-}
-
-fn milliseconds(time: Duration) -> f64 {
-    rounded(time.as_secs_f64() * 1e3)
 }

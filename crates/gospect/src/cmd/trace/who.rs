@@ -3,6 +3,7 @@
 use crate::args::{CaptureArgs, TraceArgs};
 use crate::failure::usage;
 use crate::sink;
+use crate::target::Target;
 use process::Process;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -34,7 +35,7 @@ impl Who {
         let command = args.command.take();
         let rules = &mut args.rules;
         let first = || (!rules.is_empty()).then(|| PathBuf::from(rules.remove(0)));
-        Self::named(&args.capture, command, first, args.show.quiet)
+        Self::named(&args.capture, command, first, args.show.tell.quiet)
     }
 
     /// The same for any command: `first` is the positional that may be the executable.
@@ -91,6 +92,16 @@ impl Who {
         match self {
             Self::Attach(_) => None,
             Self::Exe(path) | Self::Launch { program: path, .. } => Some(path),
+        }
+    }
+
+    /// The executables, each with the processes to attach to.
+    pub fn targets(&self, debug_file: Option<&Path>) -> anyhow::Result<Vec<(Target, Vec<u32>)>> {
+        match self {
+            Self::Attach(processes) => Target::of_processes(processes, debug_file),
+            Self::Exe(path) | Self::Launch { program: path, .. } => {
+                Ok(vec![(Target::of_path(path, debug_file)?, Vec::new())])
+            }
         }
     }
 
