@@ -14,8 +14,7 @@ const PACKAGES: usize = 40;
 /// Functions in each of them.
 const FUNCTIONS: usize = 500;
 
-/// A binary of more than 60 MB with 20,000 functions of its own, called `bulk.P007F0123` in
-/// packages `big/p007`; it prints the sum of one call of each and ends. Generated and kept.
+/// A binary of more than 60 MB with 20,000 functions of its own, called `big/p007.F0123`; it prints the sum of one call of each and ends. Generated and kept.
 ///
 /// # Panics
 /// When it cannot be written or built.
