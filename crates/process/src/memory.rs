@@ -24,6 +24,15 @@ impl ProcessMemory {
         Ok(Self { pid: raw, file: Some(file) })
     }
 
+    /// Whether the address space is still the one that was opened; `mapped` is any address in it
+    /// that can be read. After an execve - also of the same file, where pid, start time and
+    /// executable stay as they were - and after the end it is not, and what is read by address
+    /// may be another program's.
+    pub fn is_current(&self, mapped: Avma) -> bool {
+        let file = self.file.as_ref();
+        file.is_some_and(|file| file.read_exact_at(&mut [0], mapped.0).is_ok())
+    }
+
     /// Whole or not at all.
     fn read_remote(&self, address: u64, buf: &mut [u8]) -> bool {
         let local = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };

@@ -2,6 +2,7 @@
 
 use address::{Avma, MemoryError, Part, ReadAt as _, ReadMemory as _, Svma};
 use process::{Error, FileIdentity, Process, find_by_exe};
+use std::io::Write as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -122,6 +123,38 @@ fn parts_are_read_together_or_fail() {
     let read: Vec<u64> = read.into_iter().map(u64::from_le_bytes).collect();
     assert_eq!(read, words);
     memory.read_parts(&mut []).unwrap();
+}
+
+/// The same pid, start and file, but another address space.
+#[test]
+fn an_execve_of_the_same_file_is_noticed() {
+    let script = "read line; exec /bin/sh -c 'read line; exit'";
+    let shell = |command: &mut Command| command.arg("-c").arg(script).stdin(Stdio::piped()).spawn();
+    let mut child = shell(&mut Command::new("/bin/sh")).unwrap();
+    let mut input = child.stdin.take().unwrap();
+    // Spawned means forked: wait until it has become the shell.
+    let is = |text: &str| {
+        let process = Process::open(child.id()).unwrap();
+        process.command_line().unwrap().iter().any(|argument| argument == text)
+    };
+    while !is(script) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let process = Process::open(child.id()).unwrap();
+    let memory = process.memory().unwrap();
+    let mapped = process.maps().unwrap().mappings.first().unwrap().start;
+    assert!(memory.is_current(mapped));
+    input.write_all(b"\n").unwrap();
+    while !is("read line; exit") {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(!memory.is_current(mapped));
+    let again = Process::open(process.pid()).unwrap();
+    assert_eq!(again.start_ticks(), process.start_ticks());
+    let mapped = again.maps().unwrap().mappings.first().unwrap().start;
+    assert!(again.memory().unwrap().is_current(mapped));
+    drop(input);
+    child.wait().unwrap();
 }
 
 #[test]
