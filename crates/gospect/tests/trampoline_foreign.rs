@@ -116,7 +116,9 @@ fn capture(target: &Target) -> Running {
 
 fn end(mut tracer: Running) {
     tracer.signal("INT");
-    gospect().finish(&mut tracer).expect_code(0);
+    // On a busy machine the target may not have run at all meanwhile.
+    let output = gospect().finish(&mut tracer);
+    assert!(matches!(output.code, Some(0 | 3)), "{}", output.story());
 }
 
 #[test]
