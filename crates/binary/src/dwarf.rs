@@ -4,6 +4,7 @@
 //! answer are parsed. Quirks of Go's debug info, by version, are beside the code that
 //! meets them.
 
+mod constants;
 mod field_path;
 mod location;
 mod package_variable;
@@ -42,6 +43,7 @@ pub struct DebugInfo {
     subprograms: Mutex<HashMap<usize, Subprograms>>,
     types: Mutex<HashMap<TypeId, Arc<TypeInfo>>>,
     type_index: [OnceLock<TypeIndex>; 2],
+    constants: Mutex<HashMap<Box<str>, constants::PackageConstants>>,
     package_variables: OnceLock<package_variable::PackageVariables>,
 }
 
@@ -74,6 +76,7 @@ impl DebugInfo {
             subprograms: Mutex::default(),
             types: Mutex::default(),
             type_index: Default::default(),
+            constants: Mutex::default(),
             package_variables: OnceLock::new(),
         }))
     }

@@ -47,6 +47,7 @@ pub use image::{Image, Section, Segment};
 pub use inline::InlinedCall;
 pub use module_data::ModuleData;
 pub use note::BuildIds;
+pub use rtype::{Itab, RuntimeType};
 pub use symbol::{Symbol, SymbolTable};
 pub use symbolizer::Frame;
 pub use type_layout::{Hole, LaidOutField, TypeLayout};

@@ -1,7 +1,12 @@
 //! Type descriptors in the file (`internal/abi.Type`): name and kind. Their layout is
 //! the same from Go 1.19 to 1.27.
 
-use crate::bytes::{u32_at, uvarint};
+mod info;
+mod name;
+
+pub use info::{Itab, RuntimeType};
+
+use crate::bytes::u32_at;
 use crate::image::Image;
 use crate::module_data::ModuleData;
 use address::Svma;
@@ -19,9 +24,6 @@ const LAST_KIND: u8 = 26;
 /// `abi.TFlagExtraStar`: the name in the file has a leading `*` that is not the type's.
 const EXTRA_STAR: u8 = 2;
 
-/// Longer names than this are damage. (The name of a large unnamed struct is long.)
-const MAX_NAME: u64 = 1 << 16;
-
 /// The name of the type at `descriptor` as `%T` prints it, and its `reflect.Kind`.
 pub(crate) fn type_name(
     image: &Image,
@@ -36,23 +38,8 @@ pub(crate) fn type_name(
     if kind == 0 || kind > LAST_KIND {
         return None;
     }
-    let name = name(image, module, u32_at(&raw, STR)?)?;
+    let name = name::of_offset(image, module, u32_at(&raw, STR)?)?;
     let starred = raw.get(TFLAG)? & EXTRA_STAR != 0;
     let name = if starred { name.strip_prefix('*')? } else { &name };
     (!name.is_empty()).then(|| (name.to_owned(), kind))
-}
-
-/// The name at an offset from `types` (`internal/abi.Name`: flags, length, bytes).
-fn name(image: &Image, module: &ModuleData, offset: u32) -> Option<String> {
-    let address = module.types.add(u64::from(i32::try_from(offset).ok()?.unsigned_abs()));
-    if !module.has_type(address) {
-        return None;
-    }
-    let head = (2..=11).rev().find_map(|len| image.read_vec(address, len).ok())?;
-    let (len, rest) = uvarint(head.get(1..)?)?;
-    if len > MAX_NAME {
-        return None;
-    }
-    let start = address.add((head.len() - rest.len()) as u64);
-    String::from_utf8(image.read_vec(start, len).ok()?).ok()
 }

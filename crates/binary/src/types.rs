@@ -65,7 +65,12 @@ pub enum Kind {
         empty: bool,
     },
     /// A map: a pointer.
-    Map,
+    Map {
+        /// Type of a key, where it is stated.
+        key: Option<TypeId>,
+        /// Type of an element, where it is stated.
+        elem: Option<TypeId>,
+    },
     /// A channel: a pointer.
     Chan,
     /// A func value: a pointer to the closure.

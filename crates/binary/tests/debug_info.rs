@@ -207,7 +207,11 @@ fn types_resolve_to_what_they_are_made_of() {
         assert_eq!(shape("interface {}"), (16, 8, Kind::Interface { empty: true }));
         assert_eq!(shape("net/http.Handler"), (16, 8, Kind::Interface { empty: false }));
         assert_eq!(shape("net/http.HandlerFunc"), (8, 8, Kind::Func));
-        assert_eq!(shape("net/http.Header"), (8, 8, Kind::Map));
+        let Kind::Map { key: Some(key), elem: Some(elem) } = shape("net/http.Header").2 else {
+            panic!("net/http.Header")
+        };
+        let name = |id| debug.type_info(id).unwrap().name.to_string();
+        assert_eq!((name(key), name(elem)), ("string".to_owned(), "[]string".to_owned()));
         assert_eq!(shape("chan struct {}"), (8, 8, Kind::Chan));
         assert_eq!(shape("unsafe.Pointer"), (8, 8, Kind::UnsafePointer));
         let Kind::Slice { elem } = named(&debug, "[]uint8").kind else { panic!("[]uint8") };

@@ -6,11 +6,15 @@
 use crate::layout::UNIT;
 use wire::{FIELD_HEADER, FieldStatus};
 
-/// Fields of a packed payload at the most: a program has two ops for each at the least.
-pub const MAX_PACKED: usize = wire::MAX_PROGRAM_OPS / 2;
+/// Fields of a packed payload at the most.
+pub const MAX_PACKED: usize = 64;
 
 /// Bytes of a packed payload's predecessor on a system stack: the address of the system g.
 const STACK: usize = 8;
+
+/// Stands behind the last field of a payload that does not always have the same number of them; the
+/// first byte is no status of a field.
+pub const END: u64 = 0xff;
 
 /// Which fields a packed payload has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,10 +87,12 @@ pub enum Payload {
     Packed(Packed),
     /// As on the wire; the length varies with what the fields hold.
     Wire {
+        /// Bytes before it, in which the code kept what it needed.
+        before: u16,
         /// Bytes at the most.
         most: u16,
-        /// How many fields.
-        fields: u16,
+        /// How many fields; `None` where that varies: behind the last one lies [`END`].
+        fields: Option<u16>,
     },
 }
 
@@ -108,9 +114,10 @@ impl Payload {
     /// Where it begins in a record.
     pub fn offset(&self, on_system_stack: bool) -> usize {
         match (on_system_stack, self) {
-            (false, _) => UNIT,
+            (false, Self::Packed(_)) => UNIT,
             (true, Self::Packed(_)) => UNIT + STACK,
-            (true, Self::Wire { .. }) => 2 * UNIT,
+            (false, Self::Wire { before, .. }) => UNIT + usize::from(*before),
+            (true, Self::Wire { before, .. }) => 2 * UNIT + usize::from(*before),
         }
     }
 
@@ -119,7 +126,7 @@ impl Payload {
     pub fn unpack(&self, data: &[u8], out: &mut Vec<u8>) {
         match *self {
             Self::Packed(packed) => packed.unpack(data, out),
-            Self::Wire { most, fields } => {
+            Self::Wire { most, fields, .. } => {
                 let data = data.get(..usize::from(most)).unwrap_or(data);
                 out.extend_from_slice(data.get(..whole_fields(data, fields)).unwrap_or_default());
             }
@@ -127,11 +134,15 @@ impl Payload {
     }
 }
 
-/// Bytes of the first `fields` fields in `data`, as far as they lie in it.
-fn whole_fields(data: &[u8], fields: u16) -> usize {
+/// Bytes of the first `fields` fields in `data`, or of those before [`END`], as far as they lie
+/// in it.
+fn whole_fields(data: &[u8], fields: Option<u16>) -> usize {
     let mut len = 0;
-    for _ in 0..fields {
+    for _ in 0..fields.map_or(usize::MAX, usize::from) {
         let Some(header) = data.get(len..len + FIELD_HEADER) else { break };
+        if fields.is_none() && header[0] == END as u8 {
+            break;
+        }
         let bytes = u16::from_le_bytes([header[2], header[3]]);
         let next = len + FIELD_HEADER + usize::from(bytes).next_multiple_of(8);
         if next > data.len() {
@@ -180,7 +191,7 @@ mod tests {
 
     #[test]
     fn what_the_target_writes_gives_no_more_than_a_payload() {
-        let payload = Payload::Wire { most: 32, fields: 2 };
+        let payload = Payload::Wire { before: 0, most: 32, fields: Some(2) };
         let mut out = Vec::new();
         payload.unpack(&[0xff; 64], &mut out);
         assert!(out.is_empty());

@@ -13,6 +13,7 @@ mod queue;
 use crate::clock::{self, Clock};
 use crate::emit::SiteRecord;
 use crate::layout::{Header, Rings, UNIT};
+use crate::payload::Payload;
 use crate::rings::Ring;
 use crate::view::View;
 use queue::{Merge, Queue};
@@ -292,9 +293,12 @@ impl Reader {
         let payload = site.record.payload;
         if payload.size() > 0 {
             self.data.clear();
+            let offset = payload.offset(header.system_stack);
             // Rings are copied in words.
             let words = payload.size().next_multiple_of(8);
-            ring.append(at, payload.offset(header.system_stack), words, &mut self.data);
+            // It may be shorter than it could have become.
+            let there = (header.units as usize * UNIT).saturating_sub(offset);
+            ring.append(at, offset, words.min(there), &mut self.data);
             payload.unpack(&self.data, &mut self.payload);
         }
         let stack = if header.system_stack { ring.word(at, UNIT) } else { 0 };
@@ -326,11 +330,16 @@ impl Reader {
     fn plausible(&mut self, header: &Header, left: u64) -> Option<SiteInfo> {
         let site = *self.sites.get(header.site as usize).filter(|site| site.record.installed)?;
         let SiteRecord { units, system_units, payload, .. } = site.record;
-        let units = u32::from(if header.system_stack { system_units } else { units });
-        let end = payload.offset(header.system_stack) + payload.size();
-        let is_right = header.units == units
-            && u64::from(units) <= left
-            && end <= units as usize * UNIT
+        let most = u32::from(if header.system_stack { system_units } else { units });
+        let start = payload.offset(header.system_stack);
+        let (least, end) = match payload {
+            Payload::Packed(_) => (most, start + payload.size()),
+            // What is left over may have been given back.
+            Payload::Wire { .. } => (start.div_ceil(UNIT) as u32, start),
+        };
+        let is_right = (least..=most).contains(&header.units)
+            && u64::from(header.units) <= left
+            && end <= header.units as usize * UNIT
             // A time from before the installation, or from an earlier lap, is none.
             && header.tsc >= self.started
             && header.tsc > self.watermark.min(u64::MAX - 1)

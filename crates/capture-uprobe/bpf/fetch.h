@@ -10,6 +10,18 @@
 
 #include <bpf/bpf_helpers.h>
 
+/* A body that is being run, and the element it is run for. */
+struct block {
+	/* Place of the element in the payload, its bytes, and those of the field from it on. */
+	__u32 at;
+	__u32 len;
+	__u32 left;
+	__u32 is_list;
+	/* First op of the body, and the one behind it. */
+	__u32 start;
+	__u32 end;
+};
+
 struct scratch {
 	__u32 claimed;
 	/* Bytes of payload so far: a multiple of 8. */
@@ -23,7 +35,13 @@ struct scratch {
 	__u32 end_op;
 	/* A field_status; what the current field will be emitted as. */
 	__u32 failure;
+	__u32 open_blocks;
+	/* Data of the field emitted last, if that was FIELD_OK. */
+	__u32 has_last;
+	__u32 last_at;
+	__u32 last_len;
 	__u32 pad;
+	struct block blocks[MAX_BLOCKS];
 	__u8 payload[MAX_PAYLOAD + MAX_FIELD_DATA];
 };
 
@@ -62,6 +80,8 @@ static __always_inline void fetch_start(struct scratch *s, const struct pt_regs 
 	s->sp_first = regs->sp + site->sp_delta;
 	s->next_op = site->program_start;
 	s->end_op = site->program_start + site->program_len;
+	s->open_blocks = 0;
+	s->has_last = 0;
 	/* Hardware order: what the ops number registers by. */
 	s->gpr[0] = regs->ax;
 	s->gpr[1] = regs->cx;
@@ -103,6 +123,7 @@ static __always_inline int emit(struct scratch *s, __u64 len, __u32 original, in
 	__u64 status = FIELD_OK;
 
 	fetch_reset(s);
+	s->has_last = 0;
 	if (used > MAX_PAYLOAD - FIELD_HEADER)
 		return STOP;
 	if (failure) {
@@ -125,10 +146,14 @@ static __always_inline int emit(struct scratch *s, __u64 len, __u32 original, in
 			acc &= (1ull << (len * 8)) - 1;
 		*(__u64 *)&s->payload[used + FIELD_HEADER] = acc;
 	}
-	if (status)
+	if (status) {
 		put_field(s, used, status, 0, 0);
-	else
-		put_field(s, used, FIELD_OK, len, original);
+		return CONTINUE;
+	}
+	put_field(s, used, FIELD_OK, len, original);
+	s->has_last = 1;
+	s->last_at = used + FIELD_HEADER;
+	s->last_len = len;
 	return CONTINUE;
 }
 
@@ -159,6 +184,132 @@ static __always_inline void deref(struct scratch *s)
 		s->failure = FIELD_FAULT;
 	else
 		s->acc = word;
+}
+
+static __always_inline void fail(struct scratch *s, __u32 status)
+{
+	if (!s->failure)
+		s->failure = status;
+}
+
+static __always_inline __u32 saturate(__u64 n)
+{
+	return n > 0xffffffff ? 0xffffffff : n;
+}
+
+static __always_inline int emit_elements(struct scratch *s, __u64 imm)
+{
+	__u64 stride = imm >> 16 & 0xffff, most = imm & 0xffff, aux = s->aux;
+	__u64 room = stride ? MAX_FIELD_DATA / stride : 0;
+
+	if ((__s64)aux < 0)
+		fail(s, FIELD_FAULT);
+	if (most > room)
+		most = room;
+	return emit(s, (aux < most ? aux : most) * stride, saturate(aux), 1);
+}
+
+/* Bytes of a value of a type, or of what a pointer type leads to. */
+static __always_inline __u64 dynamic_size(struct scratch *s)
+{
+	__u64 type = s->aux, size;
+	__u8 kind;
+
+	if (s->failure)
+		return 0;
+	if (read_user(&kind, sizeof(kind), type + TYPE_KIND))
+		goto fault;
+	if ((kind & 31) == KIND_POINTER && read_user(&type, sizeof(type), type + TYPE_ELEM))
+		goto fault;
+	if (read_user(&size, sizeof(size), type))
+		goto fault;
+	return size;
+fault:
+	fail(s, FIELD_FAULT);
+	return 0;
+}
+
+static __always_inline int emit_dynamic(struct scratch *s, __s64 max)
+{
+	__u64 size = dynamic_size(s), most = clamp_len(max);
+
+	return emit(s, size < most ? size : most, saturate(size), 1);
+}
+
+static __always_inline struct block *innermost(struct scratch *s)
+{
+	__u32 open = s->open_blocks;
+
+	return open ? &s->blocks[(open - 1) & (MAX_BLOCKS - 1)] : 0;
+}
+
+/* The op `n` behind the next one, or the end of the body. */
+static __always_inline __u32 ahead(struct scratch *s, __s64 n)
+{
+	struct block *b = innermost(s);
+	__u32 end = b ? b->end : s->end_op, next = s->next_op;
+
+	if (n < 0)
+		n = 0;
+	return next > end || n > end - next ? end : next + (__u32)n;
+}
+
+static __always_inline void each(struct scratch *s, __u64 imm)
+{
+	__u32 stride = imm >> 16 & 0xffff, start = s->next_op, end = ahead(s, imm & 0xffff);
+	__u32 open = s->open_blocks;
+	struct block *b;
+
+	fetch_reset(s);
+	if (!s->has_last || s->last_len < stride || open >= MAX_BLOCKS) {
+		s->next_op = end;
+		return;
+	}
+	b = &s->blocks[open & (MAX_BLOCKS - 1)];
+	b->at = s->last_at;
+	b->left = s->last_len;
+	b->len = stride ? stride : s->last_len;
+	b->is_list = stride != 0;
+	b->start = start;
+	b->end = end;
+	s->open_blocks = open + 1;
+}
+
+/* Ends a pass of the innermost body. */
+static __always_inline void pass(struct scratch *s, struct block *b)
+{
+	__u32 left = b->left - b->len;
+
+	fetch_reset(s);
+	if (b->is_list && left >= b->len) {
+		b->left = left;
+		b->at += b->len;
+		s->next_op = b->start;
+	} else {
+		s->open_blocks--;
+	}
+}
+
+static __always_inline void block_word(struct scratch *s, __u8 block, __s64 offset)
+{
+	__u32 open = s->open_blocks;
+	struct block *b = &s->blocks[block & (MAX_BLOCKS - 1)];
+	__u32 at = b->at;
+
+	if (block >= open || offset < 0 || offset > MAX_FIELD_DATA || offset + 8 > b->len) {
+		fail(s, FIELD_FAULT);
+		return;
+	}
+	at += offset;
+	if (at <= MAX_PAYLOAD - 8)
+		s->acc = *(__u64 *)&s->payload[at];
+}
+
+static __always_inline void skip(struct scratch *s, __s64 n, int is_met)
+{
+	if (is_met || s->failure)
+		s->next_op = ahead(s, n);
+	fetch_reset(s);
 }
 
 static __always_inline int fetch_op(struct scratch *s, const struct op *op)
@@ -207,6 +358,22 @@ static __always_inline int fetch_op(struct scratch *s, const struct op *op)
 		if (!s->failure)
 			s->failure = FIELD_NO_REGISTER;
 		break;
+	case OP_EMIT_ELEMENTS:
+		return emit_elements(s, op->imm);
+	case OP_EMIT_DYNAMIC:
+		return emit_dynamic(s, op->imm);
+	case OP_EACH:
+		each(s, op->imm);
+		break;
+	case OP_BLOCK_WORD:
+		block_word(s, op->a, op->imm);
+		break;
+	case OP_SKIP_NON_ZERO:
+		skip(s, op->imm, s->acc != 0);
+		break;
+	case OP_SKIP_ZERO:
+		skip(s, op->imm, s->acc == 0);
+		break;
 	default:
 		return STOP;
 	}
@@ -220,9 +387,14 @@ struct fetch_context {
 static long fetch_step(__u32 i, void *data)
 {
 	struct scratch *s = ((struct fetch_context *)data)->s;
+	struct block *b = innermost(s);
 	__u32 at = s->next_op;
 	struct op *op;
 
+	if (b && b->end == at) {
+		pass(s, b);
+		return CONTINUE;
+	}
 	if (at >= s->end_op)
 		return STOP;
 	op = bpf_map_lookup_elem(&ops, &at);
@@ -232,15 +404,9 @@ static long fetch_step(__u32 i, void *data)
 	return fetch_op(s, op);
 }
 
-static __always_inline void fetch_run(struct scratch *s, int bounded_loop)
+static __always_inline void fetch_run(struct scratch *s)
 {
 	struct fetch_context context = { s };
 
-	if (!bounded_loop) {
-		bpf_loop(MAX_PROGRAM_OPS, fetch_step, &context, 0);
-		return;
-	}
-	for (int i = 0; i < MAX_PROGRAM_OPS; i++)
-		if (fetch_step(i, &context))
-			return;
+	bpf_loop(MAX_STEPS, fetch_step, &context, 0);
 }

@@ -7,7 +7,9 @@
 
 #include "types.h"
 
-#define MAX_PROGRAM_OPS 128
+#define MAX_PROGRAM_OPS 512
+#define MAX_STEPS 4096
+#define MAX_BLOCKS 8
 #define MAX_FIELD_DATA 1024
 #define FIELD_HEADER 8
 #define HEADER_SIZE 64
@@ -79,7 +81,18 @@ enum op_code {
 	OP_EMIT_STRING = 11,
 	OP_NIL_CHECK = 12,
 	OP_FLOAT_REG = 13,
+	OP_EMIT_ELEMENTS = 14,
+	OP_EMIT_DYNAMIC = 15,
+	OP_EACH = 16,
+	OP_BLOCK_WORD = 17,
+	OP_SKIP_NON_ZERO = 18,
+	OP_SKIP_ZERO = 19,
 };
+
+/* A type's descriptor: its size first, its kind, and of a pointer what it points to. */
+#define TYPE_KIND 23
+#define TYPE_ELEM 48
+#define KIND_POINTER 22
 
 struct op {
 	__u8 code;
@@ -114,8 +127,7 @@ struct config {
 	__u32 m_curg;
 	/* No check of the process; it is noted at its first hit. */
 	__u8 every_process;
-	/* The interpreter runs in a bounded loop instead of bpf_loop. */
-	__u8 bounded_loop;
+	__u8 zero8;
 	/* Fetch programs may wait for pages that are not resident. */
 	__u8 may_fault;
 	/* Is 0. */

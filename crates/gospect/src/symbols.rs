@@ -3,6 +3,7 @@
 use address::{Avma, Bias, Svma};
 use binary::Executable;
 use probe::Plan;
+use probe::shape::{ProgramTypes, Shape};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ pub struct Symbols {
     biases: RefCell<HashMap<u32, Option<Bias>>>,
     locations: RefCell<HashMap<u64, Option<Location>>>,
     types: RefCell<HashMap<u64, Option<(String, u8)>>>,
+    shapes: RefCell<HashMap<u64, Option<Arc<Shape>>>>,
 }
 
 impl Symbols {
@@ -33,6 +35,7 @@ impl Symbols {
             biases: RefCell::default(),
             locations: RefCell::default(),
             types: RefCell::default(),
+            shapes: RefCell::default(),
         }
     }
 
@@ -104,6 +107,19 @@ impl Symbolizer for Symbols {
             return known.clone();
         }
         let found = self.executable.type_name(descriptor);
+        if cache.len() < MAX_CACHED {
+            cache.insert(descriptor.0, found.clone());
+        }
+        found
+    }
+
+    fn held_shape(&self, pid: u32, address: u64) -> Option<Arc<Shape>> {
+        let descriptor = self.bias(pid)?.to_svma(Avma(address));
+        let mut cache = self.shapes.borrow_mut();
+        if let Some(known) = cache.get(&descriptor.0) {
+            return known.clone();
+        }
+        let found = ProgramTypes::new(&self.executable, None).held_shape(descriptor).map(Arc::new);
         if cache.len() < MAX_CACHED {
             cache.insert(descriptor.0, found.clone());
         }

@@ -52,15 +52,13 @@ fn floats(parts: &[Value]) -> Value {
 
 /// The same view of a value as gospect gives it.
 fn seen(value: &Value, like: &Value) -> Value {
-    if let Some(hex) = value.get("bytes_hex") {
+    if let Some(hex) = value.get("bytes_hex").filter(|_| like.get("len").is_none()) {
         return json!({ "bytes_hex": hex });
     }
     if *like == "pointer" {
-        return json!(if value["addr"].is_string() || value["value"].is_object() {
-            "pointer"
-        } else {
-            "none"
-        });
+        // Or what it leads to.
+        let is_followed = !value["value"].is_null();
+        return json!(if value["addr"].is_string() || is_followed { "pointer" } else { "none" });
     }
     if like.get("len").is_some() {
         return json!({ "len": value["len"] });

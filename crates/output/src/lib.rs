@@ -7,12 +7,15 @@
 
 mod clock;
 mod duration;
+mod dynamic;
 mod function_listing;
 mod goroutine;
 mod goroutine_go;
 mod info;
 mod json;
 mod metrics;
+mod nested_json;
+mod nested_text;
 mod panic_value;
 mod places;
 mod printable;

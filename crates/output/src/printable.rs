@@ -50,6 +50,11 @@ pub(crate) fn width(text: &str) -> usize {
     text.width()
 }
 
+/// Whether the bytes are UTF-8, but for a character cut in half at the end.
+pub(crate) fn is_nearly_utf8(bytes: &[u8]) -> bool {
+    std::str::from_utf8(without_half_char(bytes)).is_ok()
+}
+
 /// Without a character cut in half at its end, if that is all that is wrong with it.
 pub(crate) fn without_half_char(bytes: &[u8]) -> &[u8] {
     match std::str::from_utf8(bytes) {

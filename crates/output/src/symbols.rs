@@ -1,9 +1,11 @@
 //! The names a recorded file needs, so that it can be read without the process.
 
 use probe::Plan;
+use probe::shape::Shape;
 use probe::value::Value;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 use timeline::states::Origin;
 use timeline::{Call, Event, Location, Symbolizer};
 
@@ -20,6 +22,8 @@ pub struct SymbolTable {
     image: BTreeMap<u64, Location>,
     /// Type descriptors.
     types: ByPid<(String, u8)>,
+    /// What values of these types are made of.
+    shapes: ByPid<Arc<Shape>>,
     /// (pid, address) already asked for, so that an unknown one is asked for once.
     #[serde(skip)]
     asked: HashSet<(u32, u64)>,
@@ -48,6 +52,9 @@ impl SymbolTable {
         }
         for (pid, types) in piece.types {
             self.types.entry(pid).or_default().extend(types);
+        }
+        for (pid, shapes) in piece.shapes {
+            self.shapes.entry(pid).or_default().extend(shapes);
         }
         self.image.extend(piece.image);
     }
@@ -83,16 +90,25 @@ impl SymbolTable {
     }
 
     fn observe_call(&mut self, call: &Call, symbols: &dyn Symbolizer) {
-        if let Some(address) = call.caller.checked_sub(1)
-            && self.is_new(call.pid, address)
-            && let Some(place) = symbols.location(call.pid, address)
-        {
-            self.code.entry(call.pid).or_default().insert(address, place);
+        if let Some(address) = call.caller.checked_sub(1) {
+            self.observe_code(call.pid, address, symbols);
         }
         for value in call.args.iter().chain(&call.results) {
-            if let Value::Interface { type_word, .. } = value {
-                self.observe_type(call.pid, *type_word, symbols);
-            }
+            value.visit(&mut |value| match value {
+                Value::Interface { type_word, .. } | Value::Holding { type_word, .. } => {
+                    self.observe_type(call.pid, *type_word, symbols);
+                }
+                Value::Func(code) => self.observe_code(call.pid, *code, symbols),
+                _ => {}
+            });
+        }
+    }
+
+    fn observe_code(&mut self, pid: u32, address: u64, symbols: &dyn Symbolizer) {
+        if self.is_new(pid, address)
+            && let Some(place) = symbols.location(pid, address)
+        {
+            self.code.entry(pid).or_default().insert(address, place);
         }
     }
 
@@ -102,6 +118,9 @@ impl SymbolTable {
             && let Some(name) = symbols.type_name(pid, address)
         {
             self.types.entry(pid).or_default().insert(address, name);
+            if let Some(shape) = symbols.held_shape(pid, address) {
+                self.shapes.entry(pid).or_default().insert(address, shape);
+            }
         }
     }
 
@@ -121,5 +140,9 @@ impl Symbolizer for SymbolTable {
 
     fn type_name(&self, pid: u32, address: u64) -> Option<(String, u8)> {
         self.types.get(&pid)?.get(&address).cloned()
+    }
+
+    fn held_shape(&self, pid: u32, address: u64) -> Option<Arc<Shape>> {
+        self.shapes.get(&pid)?.get(&address).cloned()
     }
 }

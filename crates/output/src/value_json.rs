@@ -1,8 +1,8 @@
 //! Values in JSON: `{"name","type","value"}` and its variants (see `cli.md`, V).
 
-use crate::duration::go_duration;
+use crate::nested_json::{Context, push_members};
 use crate::printable::without_half_char;
-use crate::value_text::{float_text, half_of};
+use crate::value_text::float_text;
 use probe::value::{Value, ValueKind, ValueSpec};
 use std::io::Write;
 use timeline::Symbolizer;
@@ -45,60 +45,22 @@ pub(crate) fn push_body(
     pid: u32,
     symbols: &dyn Symbolizer,
 ) {
-    let written = match value {
-        Value::Bool(value) => write!(out, "\"value\":{value}"),
+    match value {
         Value::Int(ns) if &*spec.type_name == "time.Duration" => {
-            write!(out, "\"value\":\"{}\",\"ns\":", go_duration(*ns)).map(|()| push_int(out, *ns))
+            push_members(out, &Value::Duration(*ns), Context { pid, symbols });
         }
-        Value::Int(value) => {
-            out.extend_from_slice(b"\"value\":");
-            push_int(out, *value);
-            Ok(())
-        }
-        Value::Uint(value) => {
-            out.extend_from_slice(b"\"value\":");
-            push_uint(out, *value);
-            Ok(())
-        }
+        // What its type alone tells.
         Value::Float(value) => {
             out.extend_from_slice(b"\"value\":");
             push_float(out, *value, spec.kind.checked());
-            Ok(())
         }
-        Value::Complex(re, im) => {
-            let half = half_of(spec.kind.checked());
-            out.extend_from_slice(b"\"value\":[");
-            push_float(out, *re, &half);
-            out.push(b',');
-            push_float(out, *im, &half);
-            out.push(b']');
-            Ok(())
+        Value::Complex(re, im) if *spec.kind.checked() == (ValueKind::Complex { size: 8 }) => {
+            let value = Value::Complex64(*re as f32, *im as f32);
+            push_members(out, &value, Context { pid, symbols });
         }
-        Value::String { bytes, len } => {
-            push_string(out, bytes, *len);
-            Ok(())
-        }
-        Value::Pointer(0) | Value::NilInterface => write!(out, "\"value\":null"),
-        Value::Pointer(address) => write!(out, "\"addr\":\"0x{address:x}\""),
-        Value::Slice { len, cap, .. } => {
-            let cut = if *len > 0 { format!(",\"cut\":{len}") } else { String::new() };
-            write!(out, "\"value\":[],\"len\":{len},\"cap\":{cap}{cut}")
-        }
-        Value::Interface { type_word, data } => {
-            out.extend_from_slice(b"\"value\":{\"dyn\":");
-            match symbols.type_name(pid, *type_word) {
-                Some((name, _)) => push_str(out, &name),
-                None => push_str(out, &format!("type 0x{type_word:x}")),
-            }
-            write!(out, ",\"value\":{{\"addr\":\"0x{data:x}\"}}}}")
-        }
-        Value::Unavailable(reason) => {
-            out.extend_from_slice(b"\"unavailable\":");
-            push_str(out, reason);
-            Ok(())
-        }
-    };
-    debug_assert!(written.is_ok(), "a Vec takes everything");
+        Value::String { bytes, len } => push_string(out, bytes, *len),
+        value => push_members(out, value, Context { pid, symbols }),
+    }
 }
 
 pub(crate) fn push_int(out: &mut Vec<u8>, value: i64) {
@@ -118,6 +80,11 @@ pub(crate) fn push_float(out: &mut Vec<u8>, value: f64, kind: &ValueKind) {
 
 /// Appends `"value"` or `"bytes_hex"`, and `"cut"`: how many bytes are missing.
 pub(crate) fn push_string(out: &mut Vec<u8>, bytes: &[u8], len: u64) {
+    push_string_members(out, bytes, len, false);
+}
+
+/// As [`push_string`]; `inside` another value with the length beside the cut.
+pub(crate) fn push_string_members(out: &mut Vec<u8>, bytes: &[u8], len: u64, inside: bool) {
     let cut = len > bytes.len() as u64;
     let shown = if cut { without_half_char(bytes) } else { bytes };
     match std::str::from_utf8(shown) {
@@ -125,15 +92,32 @@ pub(crate) fn push_string(out: &mut Vec<u8>, bytes: &[u8], len: u64) {
             out.extend_from_slice(b"\"value\":");
             push_str(out, text);
         }
-        Err(_) => {
-            out.extend_from_slice(b"\"bytes_hex\":\"");
-            for byte in shown {
-                _ = write!(out, "{byte:02x}");
-            }
-            out.push(b'"');
-        }
+        Err(_) => push_hex(out, shown),
+    }
+    if cut && inside {
+        _ = write!(out, ",\"len\":{len}");
     }
     if cut {
         _ = write!(out, ",\"cut\":{}", len - shown.len() as u64);
+    }
+}
+
+fn push_hex(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.extend_from_slice(b"\"bytes_hex\":\"");
+    for byte in bytes {
+        _ = write!(out, "{byte:02x}");
+    }
+    out.push(b'"');
+}
+
+/// Appends a byte slice: text where it is some.
+pub(crate) fn push_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    let is_shown = |c: char| !c.is_control() || matches!(c, '\n' | '\t' | '\r');
+    match std::str::from_utf8(bytes) {
+        Ok(text) if text.chars().all(is_shown) => {
+            out.extend_from_slice(b"\"value\":");
+            push_str(out, text);
+        }
+        _ => push_hex(out, bytes),
     }
 }

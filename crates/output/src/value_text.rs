@@ -1,6 +1,8 @@
 //! Values as people read them.
 
 use crate::duration::go_duration;
+use crate::nested_json::Context;
+use crate::nested_text::push_nested;
 use crate::printable::{push_printable, push_quoted, without_half_char};
 use probe::value::{Value, ValueKind, ValueSpec};
 use std::fmt::Write;
@@ -55,44 +57,24 @@ pub(crate) fn push_value(
     pid: u32,
     symbols: &dyn Symbolizer,
 ) {
-    let written = match value {
-        Value::Bool(value) => write!(out, "{value}"),
-        Value::Int(ns) if &*spec.type_name == "time.Duration" => {
-            write!(out, "{}", go_duration(*ns))
-        }
-        Value::Int(value) => write!(out, "{value}"),
-        Value::Uint(value) => write!(out, "{value}"),
-        Value::Float(value) => write!(out, "{}", float_text(*value, spec.kind.checked())),
-        Value::Complex(re, im) => {
-            let half = half_of(spec.kind.checked());
-            let im = float_text(*im, &half);
-            let sign = if im.starts_with(['+', '-']) { "" } else { "+" };
-            write!(out, "({}{sign}{im}i)", float_text(*re, &half))
-        }
-        Value::String { bytes, len } => {
-            push_string(out, bytes, *len);
-            Ok(())
-        }
-        Value::Pointer(0) | Value::NilInterface => write!(out, "nil"),
-        Value::Pointer(address) => write!(out, "0x{address:x}"),
+    match value {
+        Value::Int(ns) if &*spec.type_name == "time.Duration" => out.push_str(&go_duration(*ns)),
+        // What its type alone tells.
+        Value::Float(value) => out.push_str(&float_text(*value, spec.kind.checked())),
+        Value::Complex(re, im) => push_complex(out, *re, *im, &half_of(spec.kind.checked())),
         Value::Slice { len, cap, .. } => {
             push_printable(out, &spec.type_name);
-            write!(out, "(len={len}, cap={cap})")
+            _ = write!(out, "(len={len}, cap={cap})");
         }
-        Value::Interface { type_word, data } => {
-            match symbols.type_name(pid, *type_word) {
-                Some((name, _)) => push_printable(out, &name),
-                None => _ = write!(out, "type 0x{type_word:x}"),
-            }
-            write!(out, "(0x{data:x})")
-        }
-        Value::Unavailable(reason) => {
-            out.push('<');
-            push_printable(out, reason);
-            write!(out, ">")
-        }
-    };
-    debug_assert!(written.is_ok(), "a String takes everything");
+        value => push_nested(out, value, Context { pid, symbols }),
+    }
+}
+
+/// Appends a complex number whose parts are of a kind.
+pub(crate) fn push_complex(out: &mut String, re: f64, im: f64, part: &ValueKind) {
+    let im = float_text(im, part);
+    let sign = if im.starts_with(['+', '-']) { "" } else { "+" };
+    _ = write!(out, "({}{sign}{im}i)", float_text(re, part));
 }
 
 /// Appends a quoted string and how many bytes of it are missing.

@@ -5,18 +5,22 @@
 
 mod auto;
 mod lost;
+mod nested;
 mod rule_value;
 mod witness;
+mod worst;
 
 pub use auto::{AutoPlace, AutoShape, VECTOR, compile_value};
 pub use lost::{lost_rule_param, lost_value};
+pub use nested::{Held, ValuePlace, compile_nested};
 pub use rule_value::compile_rule_param;
 pub use witness::{PANIC_TEXT_BYTES, RecoverySp, WitnessOffsets, witness_ops};
+pub use worst::{Worst, is_exclusive, worst};
 
 use crate::plan::Program;
 use crate::value::{ValueKind, ValueSpec};
 use std::collections::HashMap;
-use wire::{FIELD_HEADER, MAX_FIELD_DATA, MAX_PAYLOAD, MAX_PROGRAM_OPS, Op, OpCode};
+use wire::{Elements, FIELD_HEADER, MAX_FIELD_DATA, MAX_PAYLOAD, MAX_PROGRAM_OPS, Op, OpCode};
 
 /// Bytes of a string that are captured unless told otherwise.
 pub const DEFAULT_STRING_BYTES: u16 = 64;
@@ -25,9 +29,20 @@ pub const DEFAULT_STRING_BYTES: u16 = 64;
 #[derive(Clone, Debug)]
 pub struct Builder {
     ops: Vec<Op>,
-    /// Payload bytes the ops may emit at the most.
-    bytes: usize,
+    /// What the ops may cost at the most.
+    worst: Worst,
     string_bytes: u16,
+    /// What is left to values that are added later.
+    later: Later,
+}
+
+/// What some values need at the least.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Later {
+    /// Payload bytes.
+    pub bytes: usize,
+    /// Ops.
+    pub ops: usize,
 }
 
 impl Default for Builder {
@@ -40,7 +55,22 @@ impl Builder {
     /// An empty program that captures at most `string_bytes` bytes of a string, itself at
     /// most [`MAX_FIELD_DATA`].
     pub fn new(string_bytes: u16) -> Self {
-        Self { ops: Vec::new(), bytes: 0, string_bytes: string_bytes.min(MAX_FIELD_DATA as u16) }
+        Self {
+            ops: Vec::new(),
+            worst: Worst::default(),
+            string_bytes: string_bytes.min(MAX_FIELD_DATA as u16),
+            later: Later::default(),
+        }
+    }
+
+    /// What is added from now on leaves so much for what comes later.
+    pub fn leave(&mut self, later: Later) {
+        self.later = later;
+    }
+
+    /// What the ops added so far need.
+    pub fn needs(&self) -> Later {
+        Later { bytes: self.worst.bytes, ops: self.ops.len() }
     }
 
     /// Bytes of a string that are captured.
@@ -50,12 +80,14 @@ impl Builder {
 
     /// Adds ops that emit whole fields, all or (over a limit) none; tells which.
     pub fn append(&mut self, ops: &[Op]) -> bool {
-        let bytes = self.bytes + ops.iter().map(emitted_bytes).sum::<usize>();
-        if self.ops.len() + ops.len() > MAX_PROGRAM_OPS || bytes > MAX_PAYLOAD {
+        let with = self.worst.and(worst(ops));
+        let count = self.ops.len() + ops.len() + self.later.ops;
+        let bytes = with.bytes.saturating_add(self.later.bytes);
+        if count > MAX_PROGRAM_OPS || bytes > MAX_PAYLOAD || !with.fits() {
             return false;
         }
         self.ops.extend_from_slice(ops);
-        self.bytes = bytes;
+        self.worst = with;
         true
     }
 
@@ -91,7 +123,10 @@ pub(crate) struct Compiled {
 fn emitted_bytes(op: &Op) -> usize {
     let data = match op.code {
         OpCode::EmitAcc => 8,
-        OpCode::EmitBytes | OpCode::EmitString => op.imm.clamp(0, MAX_FIELD_DATA as i64) as usize,
+        OpCode::EmitBytes | OpCode::EmitString | OpCode::EmitDynamic => {
+            op.imm.clamp(0, MAX_FIELD_DATA as i64) as usize
+        }
+        OpCode::EmitElements => Elements::of_imm(op.imm).bytes(),
         _ => return 0,
     };
     FIELD_HEADER + data.next_multiple_of(8)

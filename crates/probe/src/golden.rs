@@ -4,7 +4,7 @@ use crate::plan::{Guard, Plan, PlannedFunction, Program, Site};
 use crate::value::{Check, ValueKind, ValueSpec};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use wire::{DEREF_MAPPED, GSource, Op, OpCode, SiteKind};
+use wire::{Body, DEREF_MAPPED, Elements, GSource, Op, OpCode, SiteKind};
 
 /// Shows a plan: the image, each function with its sites, programs and values, what is
 /// refused. Stable: equal plans give equal text. A program is written where it is first
@@ -100,6 +100,7 @@ fn write_value(f: &mut fmt::Formatter<'_>, title: &str, value: &ValueSpec) -> fm
         ValueKind::Slice => f.write_str("slice"),
         ValueKind::Interface => f.write_str("interface"),
         ValueKind::Checked { .. } => Ok(()),
+        ValueKind::Nested(nested) => write!(f, "{}", nested.shape),
         ValueKind::Unavailable(reason) => write!(f, "unavailable, {reason}"),
     }?;
     writeln!(f)
@@ -158,11 +159,20 @@ fn write_program(f: &mut fmt::Formatter<'_>, plan: &Plan, program: Program) -> f
 
 /// One line a field.
 fn write_fields(f: &mut fmt::Formatter<'_>, ops: &[Op]) -> fmt::Result {
-    let is_emit =
-        |op: &Op| matches!(op.code, OpCode::EmitAcc | OpCode::EmitBytes | OpCode::EmitString);
-    for field in ops.split_inclusive(is_emit) {
-        let line: Vec<String> = field.iter().map(|op| OpText(*op).to_string()).collect();
-        writeln!(f, "    {}", line.join(", "))?;
+    let mut bodies: Vec<usize> = Vec::new();
+    let mut line: Vec<String> = Vec::new();
+    for (index, op) in ops.iter().enumerate() {
+        line.push(OpText(*op).to_string());
+        let more = ops.get(index + 1).is_some_and(|next| next.code == OpCode::Each);
+        let ends_field = op.code.is_emit() || op.code.opens_field();
+        if (ends_field && !more) || index + 1 == ops.len() {
+            writeln!(f, "    {:indent$}{}", "", line.join(", "), indent = 2 * bodies.len())?;
+            line.clear();
+        }
+        if op.code == OpCode::Each {
+            bodies.push(index + 1 + usize::from(Body::of_imm(op.imm).ops));
+        }
+        bodies.retain(|end| *end > index + 1);
     }
     Ok(())
 }
@@ -193,6 +203,18 @@ impl fmt::Display for OpText {
             OpCode::EmitString => write!(f, "emit string {imm}"),
             OpCode::NilCheck => f.write_str("nil check"),
             OpCode::FloatReg => write!(f, "x{}", a & 15),
+            OpCode::EmitElements => {
+                let Elements { stride, most } = Elements::of_imm(imm);
+                write!(f, "emit {most} elements of {stride}")
+            }
+            OpCode::EmitDynamic => write!(f, "emit dynamic {imm}"),
+            OpCode::Each => match Body::of_imm(imm).stride {
+                0 => f.write_str("in it"),
+                stride => write!(f, "in each {stride}"),
+            },
+            OpCode::BlockWord => write!(f, "block {a} {imm:+}"),
+            OpCode::SkipNonZero => write!(f, "skip {imm} if not 0"),
+            OpCode::SkipZero => write!(f, "skip {imm} if 0"),
         }
     }
 }

@@ -1,8 +1,11 @@
 //! The reference interpreter of fetch programs: the oracle that the BPF interpreter and
 //! the trampoline compiler are tested against. `wire`'s module on fetch programs states the rules.
 
-use address::{Avma, ReadMemory};
-use wire::{FIELD_HEADER, FieldStatus, MAX_FIELD_DATA, MAX_PAYLOAD, MAX_PROGRAM_OPS, Op, OpCode};
+use address::{Avma, MemoryError, ReadMemory};
+use wire::{
+    Body, Elements, FIELD_HEADER, FieldStatus, KIND_POINTER, MAX_BLOCKS, MAX_FIELD_DATA,
+    MAX_PAYLOAD, MAX_PROGRAM_OPS, MAX_STEPS, Op, OpCode, TYPE_ELEM, TYPE_KIND,
+};
 
 /// The machine state a program starts from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,18 +23,42 @@ pub struct Registers {
 ///
 /// `g` is the address (avma) of the current g, as the hit found it.
 pub fn interpret(ops: &[Op], registers: &Registers, g: u64, memory: &dyn ReadMemory) -> Vec<u8> {
-    let mut machine =
-        Machine { registers, g, memory, field: FieldState::default(), payload: Vec::new() };
-    for &op in ops.iter().take(MAX_PROGRAM_OPS) {
-        if machine.step(op).is_err() {
+    let mut machine = Machine {
+        registers,
+        g,
+        memory,
+        field: FieldState::default(),
+        payload: Vec::new(),
+        last: None,
+        blocks: Vec::new(),
+        next: 0,
+        end: ops.len().min(MAX_PROGRAM_OPS),
+    };
+    for _ in 0..MAX_STEPS {
+        if machine.run_one(ops).is_err() {
             break;
         }
     }
     machine.payload
 }
 
-/// The payload is full; the program ends.
+/// The program ends: it is over or the payload is full.
 struct Full;
+
+/// A body that is being run, and the element it is run for.
+struct Block {
+    /// Where the element lies in the payload.
+    at: usize,
+    /// Its bytes.
+    len: usize,
+    /// Bytes of the field from the element on.
+    left: usize,
+    /// Whether there are elements behind it.
+    is_list: bool,
+    /// First op of the body, and the one behind it.
+    start: usize,
+    end: usize,
+}
 
 /// What a field starts with.
 #[derive(Default)]
@@ -48,9 +75,83 @@ struct Machine<'a> {
     memory: &'a dyn ReadMemory,
     field: FieldState,
     payload: Vec<u8>,
+    /// Place and length of the data of the field emitted last, if that was `Ok`.
+    last: Option<(usize, usize)>,
+    blocks: Vec<Block>,
+    next: usize,
+    end: usize,
 }
 
 impl Machine<'_> {
+    fn run_one(&mut self, ops: &[Op]) -> Result<(), Full> {
+        if self.blocks.last().is_some_and(|block| block.end == self.next) {
+            self.pass();
+            return Ok(());
+        }
+        let op = ops[..self.end].get(self.next).ok_or(Full)?;
+        self.next += 1;
+        self.step(*op)
+    }
+
+    /// Ends a pass of the innermost body.
+    fn pass(&mut self) {
+        self.field = FieldState::default();
+        let Some(block) = self.blocks.last_mut() else { return };
+        let left = block.left - block.len;
+        if block.is_list && left >= block.len {
+            block.left = left;
+            block.at += block.len;
+            self.next = block.start;
+        } else {
+            self.blocks.pop();
+        }
+    }
+
+    /// Begins the body behind an [`OpCode::Each`], or passes over it.
+    fn each(&mut self, body: Body) {
+        self.field = FieldState::default();
+        let start = self.next;
+        let end = start.saturating_add(body.ops.into()).min(self.body_end());
+        let is_list = body.stride != 0;
+        let Some((at, left)) = self.last.filter(|(_, left)| *left >= usize::from(body.stride))
+        else {
+            self.next = end;
+            return;
+        };
+        if self.blocks.len() == MAX_BLOCKS {
+            self.next = end;
+            return;
+        }
+        let len = if is_list { body.stride.into() } else { left };
+        self.blocks.push(Block { at, len, left, is_list, start, end });
+    }
+
+    fn body_end(&self) -> usize {
+        self.blocks.last().map_or(self.end, |block| block.end)
+    }
+
+    fn skip(&mut self, ops: i64, is_met: bool) {
+        let field = std::mem::take(&mut self.field);
+        if is_met || field.failure.is_some() {
+            let ops = usize::try_from(ops).unwrap_or(0);
+            self.next = self.next.saturating_add(ops).min(self.body_end());
+        }
+    }
+
+    fn block_word(&mut self, block: u8, offset: i64) {
+        let word = || {
+            let block = self.blocks.get(usize::from(block))?;
+            let offset = usize::try_from(offset).ok()?;
+            let end = offset.checked_add(8).filter(|end| *end <= block.len)?;
+            let bytes = self.payload.get(block.at + offset..block.at + end)?;
+            bytes.try_into().ok().map(u64::from_le_bytes)
+        };
+        match word() {
+            Some(word) => self.field.acc = word,
+            None => _ = self.field.failure.get_or_insert(FieldStatus::Fault),
+        }
+    }
+
     fn step(&mut self, op: Op) -> Result<(), Full> {
         let field = &mut self.field;
         match op.code {
@@ -77,8 +178,53 @@ impl Machine<'_> {
                     field.failure.get_or_insert(FieldStatus::Nil);
                 }
             }
+            OpCode::EmitElements => return self.emit_elements(Elements::of_imm(op.imm)),
+            OpCode::EmitDynamic => return self.emit_dynamic(clamp_len(op.imm)),
+            OpCode::Each => self.each(Body::of_imm(op.imm)),
+            OpCode::BlockWord => self.block_word(op.a, op.imm),
+            OpCode::SkipNonZero => {
+                let is_met = field.acc != 0;
+                self.skip(op.imm, is_met);
+            }
+            OpCode::SkipZero => {
+                let is_met = field.acc == 0;
+                self.skip(op.imm, is_met);
+            }
         }
         Ok(())
+    }
+
+    fn emit_elements(&mut self, elements: Elements) -> Result<(), Full> {
+        let aux = self.field.aux;
+        if (aux as i64) < 0 {
+            self.field.failure.get_or_insert(FieldStatus::Fault);
+        }
+        let count = usize::try_from(aux).unwrap_or(usize::MAX).min(elements.most.into());
+        let len = count * usize::from(elements.stride);
+        self.emit_memory(len, u32::try_from(aux).unwrap_or(u32::MAX))
+    }
+
+    fn emit_dynamic(&mut self, most: usize) -> Result<(), Full> {
+        let mut size = 0;
+        if self.field.failure.is_none() {
+            match self.dynamic_size(self.field.aux) {
+                Ok(found) => size = found,
+                Err(_) => self.field.failure = Some(FieldStatus::Fault),
+            }
+        }
+        let len = usize::try_from(size).unwrap_or(usize::MAX).min(most);
+        self.emit_memory(len, u32::try_from(size).unwrap_or(u32::MAX))
+    }
+
+    /// Bytes of a value of a type, or of what a pointer type leads to.
+    fn dynamic_size(&self, descriptor: u64) -> Result<u64, MemoryError> {
+        let mut kind = [0];
+        self.memory.read_memory(Avma(descriptor.wrapping_add(TYPE_KIND)), &mut kind)?;
+        let descriptor = match kind[0] & 31 {
+            KIND_POINTER => self.memory.read_word(Avma(descriptor.wrapping_add(TYPE_ELEM)))?,
+            _ => descriptor,
+        };
+        self.memory.read_word(Avma(descriptor))
     }
 
     fn deref(&mut self) {
@@ -124,6 +270,7 @@ impl Machine<'_> {
         fill: impl FnOnce(&dyn ReadMemory, &mut [u8]) -> Result<(), FieldStatus>,
     ) -> Result<(), Full> {
         let field = std::mem::take(&mut self.field);
+        self.last = None;
         let room = (MAX_PAYLOAD - self.payload.len()).checked_sub(FIELD_HEADER).ok_or(Full)?;
         if let Some(status) = field.failure {
             self.header(status, 0, 0);
@@ -139,6 +286,7 @@ impl Machine<'_> {
         match filled {
             Ok(()) => {
                 self.header(FieldStatus::Ok, len as u16, original);
+                self.last = Some((self.payload.len(), len));
                 self.payload.extend_from_slice(&data);
             }
             Err(status) => self.header(status, 0, 0),

@@ -13,6 +13,7 @@ pub mod plan;
 pub mod planner;
 pub mod rule;
 pub mod selection;
+pub mod shape;
 pub mod states;
 pub mod type_path;
 pub mod value;

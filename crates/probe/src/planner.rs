@@ -1,22 +1,25 @@
 //! From an executable and a selection to a [`Plan`].
 
 use crate::compile::{
-    AutoPlace, AutoShape, Builder, OpTable, RecoverySp, VECTOR, WitnessOffsets, compile_rule_param,
-    compile_value, lost_value, witness_ops,
+    Builder, OpTable, RecoverySp, WitnessOffsets, compile_rule_param, witness_ops,
 };
 use crate::plan::{Program, RefusalReason};
 use crate::selection::{Matches, Selected, Selection, select};
+use crate::shape::{ProgramTypes, Types};
 use crate::value::{ValueKind, ValueSpec};
 use crate::{ImageId, Limits, Plan, PlannedFunction, Refusal, RuntimeLayout, Site, Witness};
 use address::{FileOffset, Svma};
 use binary::code::{Analysis, CodeSite, ExitKind, Kept, ProbeCost};
 use binary::{
-    Convention, DebugInfo, Executable, Function, FunctionKey, Kind, Piece, Place, PlacedSignature,
-    PlacedVariable, Reg, TypeInfo, convention_of,
+    Convention, DebugInfo, Executable, Function, FunctionKey, PlacedSignature, convention_of,
 };
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use wire::{GSource, MAX_PROGRAM_OPS, SiteKind};
+
+mod values;
+
+pub use values::{Values, map_form};
 
 /// Functions larger than this are not decoded: the biggest that Go compiles are far smaller.
 const MAX_FUNCTION: u64 = 64 << 20;
@@ -207,6 +210,7 @@ struct Planner<'a> {
     costs: Vec<ProbeCost>,
     ops: OpTable,
     by_entry: HashMap<Svma, usize>,
+    types: ProgramTypes<'a>,
 }
 
 /// The sites of one function, all of them or a reason.
@@ -232,6 +236,7 @@ impl<'a> Planner<'a> {
             costs: Vec::new(),
             ops: OpTable::default(),
             by_entry: HashMap::new(),
+            types: ProgramTypes::new(executable, question.debug),
         }
     }
 
@@ -280,7 +285,7 @@ impl<'a> Planner<'a> {
                 params.iter().map(|param| compile_rule_param(param, kept, &mut builder)).collect()
             }
             (None, Some(signature)) if self.question.values.arguments => {
-                compile_all(&signature.params, &sites.kept, &mut builder)
+                self.values().compile(&signature.params, &sites.kept, &mut builder)
             }
             _ => Vec::new(),
         };
@@ -288,7 +293,7 @@ impl<'a> Planner<'a> {
         let mut builder = Builder::new(self.question.values.limits.string_bytes);
         let results = match &signature {
             Some(signature) if self.question.values.results => {
-                compile_all(&signature.results, &Kept::all(), &mut builder)
+                self.values().compile(&signature.results, &Kept::all(), &mut builder)
             }
             _ => Vec::new(),
         };
@@ -296,6 +301,12 @@ impl<'a> Planner<'a> {
         let planned = self.planned(function, true, None, args, results);
         self.push(planned, &sites, at_entry, at_return);
         Ok(())
+    }
+
+    fn values(&self) -> Values<'_> {
+        let Question { executable, values, .. } = self.question;
+        let map_form = map_form(executable.go_version());
+        Values { types: Some(&self.types as &dyn Types), map_form, limits: values.limits }
     }
 
     fn signature(&self, function: &Function) -> Option<PlacedSignature> {
@@ -442,57 +453,6 @@ impl<'a> Planner<'a> {
             }
         }
         self.plan.sites[at].program = self.ops.intern(&ops);
-    }
-}
-
-/// Values of which `kept` is what there is at the site.
-fn compile_all(variables: &[PlacedVariable], kept: &Kept, builder: &mut Builder) -> Vec<ValueSpec> {
-    variables
-        .iter()
-        .map(|variable| {
-            let shape = shape_of(&variable.ty);
-            let place = match lost_value(variable, kept) {
-                Err(lost) => AutoPlace::Missing(lost.to_string()),
-                Ok(()) => place_of(variable),
-            };
-            compile_value(&variable.name, &variable.ty.name, &shape, &place, builder)
-        })
-        .collect()
-}
-
-/// What is captured of a type so far.
-fn shape_of(ty: &TypeInfo) -> AutoShape {
-    let unsupported = |what: &str| AutoShape::Unsupported(format!("{what} not captured yet"));
-    match &ty.kind {
-        Kind::Bool => AutoShape::Bool,
-        Kind::Int { signed } => AutoShape::Int { size: ty.size as u8, signed: *signed },
-        Kind::Float => AutoShape::Float { size: ty.size as u8 },
-        Kind::String => AutoShape::String,
-        Kind::Slice { .. } => AutoShape::Slice,
-        Kind::Pointer { .. } | Kind::Map | Kind::Chan | Kind::Func | Kind::UnsafePointer => {
-            AutoShape::Pointer
-        }
-        Kind::Interface { empty } => AutoShape::Interface { has_methods: !empty },
-        Kind::Complex => AutoShape::Complex { size: ty.size as u8 },
-        Kind::Array { .. } => unsupported("arrays are"),
-        Kind::Struct { .. } => unsupported("structs are"),
-        Kind::Other => unsupported("C types are"),
-    }
-}
-
-fn place_of(variable: &PlacedVariable) -> AutoPlace {
-    match &variable.place {
-        Err(reason) => AutoPlace::Missing(reason.clone()),
-        Ok(Place::Empty) => AutoPlace::Missing("has no bytes".to_owned()),
-        // SP at the first instruction points to the return address, 8 bytes below the CFA.
-        Ok(Place::Stack { offset }) => AutoPlace::Stack { offset: i64::from(*offset) + 8 },
-        Ok(Place::Registers(pieces)) => {
-            let number = |piece: &Piece| match piece.reg {
-                Reg::Int(number) => number,
-                Reg::Float(number) => number.saturating_add(VECTOR),
-            };
-            AutoPlace::Registers(pieces.iter().map(number).collect())
-        }
     }
 }
 

@@ -1,5 +1,12 @@
 //! Values: what a fetch program's fields mean, and the decoded form.
 
+mod held;
+mod nested;
+mod written;
+
+pub use held::{Content, Object, decode_object};
+pub use nested::{Nested, Own};
+
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use wire::{Field, FieldStatus, Fields};
@@ -49,6 +56,9 @@ pub enum ValueKind {
         /// The value's own kind.
         value: Box<ValueKind>,
     },
+    /// Its own bytes as one field or more, then fields for what they lead to, as many as these
+    /// say.
+    Nested(Box<Nested>),
     /// 0 fields: cannot be captured, with the reason.
     Unavailable(String),
 }
@@ -96,11 +106,12 @@ impl ValueKind {
         kind
     }
 
-    /// Payload fields this kind consumes.
+    /// Payload fields this kind always consumes.
     pub fn fields(&self) -> usize {
         match self {
             Self::Unavailable(_) => 0,
             Self::Checked { value, .. } => 1 + value.fields(),
+            Self::Nested(nested) => nested.own_fields(),
             Self::Slice => 3,
             Self::Interface | Self::Complex { .. } => 2,
             _ => 1,
@@ -130,8 +141,14 @@ pub enum Value {
     Uint(u64),
     /// A floating-point number.
     Float(f64),
+    /// A `float32` inside another value.
+    Float32(f32),
     /// A complex number: real and imaginary part.
     Complex(f64, f64),
+    /// A `complex64` inside another value.
+    Complex64(f32, f32),
+    /// A `time.Duration` inside another value: nanoseconds.
+    Duration(i64),
     /// Bytes of a string; `len` is the length in the target.
     String {
         /// What was captured.
@@ -150,8 +167,69 @@ pub enum Value {
         /// Capacity in elements.
         cap: i64,
     },
+    /// Elements of a slice or array.
+    List {
+        /// The first ones.
+        items: Vec<Value>,
+        /// How many there are.
+        len: u64,
+        /// Capacity of a slice.
+        cap: Option<i64>,
+    },
+    /// Bytes of a byte slice.
+    Bytes {
+        /// What was captured.
+        bytes: Vec<u8>,
+        /// Length in the target; larger than `bytes.len()` when cut.
+        len: u64,
+    },
+    /// A struct.
+    Struct {
+        /// Names and values.
+        members: Vec<(Arc<str>, Value)>,
+        /// Members that are not among them.
+        omitted: u16,
+    },
+    /// What a pointer leads to.
+    Behind(Box<Value>),
+    /// A map that is not nil.
+    Map {
+        /// How many entries it has.
+        len: u64,
+        /// Some of them.
+        entries: Vec<(Value, Value)>,
+    },
+    /// A channel that is not nil.
+    Chan {
+        /// Elements waiting in it.
+        len: u64,
+        /// Elements that may wait in it.
+        cap: u64,
+        /// Whether it is closed.
+        closed: bool,
+    },
+    /// A func that is not nil: the address of its code (avma).
+    Func(u64),
+    /// What is written otherwise than by its parts: a time, a network address, a URL.
+    Written(String),
+    /// A number larger than 64 bits, in decimal.
+    Decimal(String),
+    /// One of a type's named constants.
+    Constant {
+        /// Its name.
+        name: Arc<str>,
+        /// Its value.
+        value: i64,
+    },
     /// A nil interface.
     NilInterface,
+    /// An interface and what it holds.
+    Holding {
+        /// Address of the dynamic type's descriptor (avma).
+        type_word: u64,
+        /// What it holds.
+        object: Box<Object>,
+    },
     /// A non-nil interface.
     Interface {
         /// Address of the dynamic type's descriptor (avma).
@@ -161,6 +239,52 @@ pub enum Value {
     },
     /// Not captured, with the reason.
     Unavailable(String),
+}
+
+impl Value {
+    /// Calls `each` for this value and all within it.
+    pub fn visit(&self, each: &mut dyn FnMut(&Self)) {
+        each(self);
+        match self {
+            Self::List { items, .. } => items.iter().for_each(|item| item.visit(each)),
+            Self::Struct { members, .. } => members.iter().for_each(|(_, value)| value.visit(each)),
+            Self::Behind(value) => value.visit(each),
+            Self::Map { entries, .. } => entries.iter().for_each(|(key, value)| {
+                key.visit(each);
+                value.visit(each);
+            }),
+            Self::Holding { object, .. } => {
+                if let Content::Value(value) = &object.content {
+                    value.visit(each);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Bytes that it occupies, about.
+    pub fn memory(&self) -> usize {
+        let mut sum = 0;
+        self.visit(&mut |value| {
+            sum += size_of::<Self>()
+                + match value {
+                    Self::String { bytes, .. } | Self::Bytes { bytes, .. } => bytes.len(),
+                    Self::Unavailable(text) | Self::Written(text) | Self::Decimal(text) => {
+                        text.len()
+                    }
+                    Self::Struct { members, .. } => members.len() * size_of::<Arc<str>>(),
+                    Self::Holding { object, .. } => {
+                        let raw = match &object.content {
+                            Content::Raw { bytes, .. } => bytes.len(),
+                            Content::Value(_) => 0,
+                        };
+                        size_of::<Object>() + raw
+                    }
+                    _ => 0,
+                };
+        });
+        sum
+    }
 }
 
 /// Why a field has no data, as the person reads it.
@@ -205,8 +329,10 @@ fn text_bytes(type_name: &str) -> Option<usize> {
 }
 
 fn decode_one(kind: &ValueKind, type_name: &str, fields: &mut Fields<'_>) -> Value {
-    if let ValueKind::Unavailable(reason) = kind {
-        return Value::Unavailable(reason.clone());
+    match kind {
+        ValueKind::Unavailable(reason) => return Value::Unavailable(reason.clone()),
+        ValueKind::Nested(nested) => return nested.decode(fields),
+        _ => {}
     }
     if let ValueKind::Checked { check, value } = kind {
         let word = fields.next();
@@ -261,7 +387,7 @@ fn decode_one(kind: &ValueKind, type_name: &str, fields: &mut Fields<'_>) -> Val
             (Some(type_word), Some(data)) => Some(Value::Interface { type_word, data }),
             _ => None,
         },
-        ValueKind::Checked { .. } | ValueKind::Unavailable(_) => None,
+        ValueKind::Checked { .. } | ValueKind::Nested(_) | ValueKind::Unavailable(_) => None,
     };
     decoded.unwrap_or_else(|| failure(FieldStatus::Ok))
 }

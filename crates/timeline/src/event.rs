@@ -1,7 +1,9 @@
 //! What the timeline says.
 
+use probe::shape::Shape;
 use probe::value::Value;
 use serde::Serialize;
+use std::sync::Arc;
 
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -50,6 +52,12 @@ pub trait Symbolizer {
     /// Name of the type whose descriptor lies at `address` (avma) in `pid`, as Go prints
     /// it with `%T`, and its kind (`reflect.Kind` number).
     fn type_name(&self, pid: u32, address: u64) -> Option<(String, u8)>;
+
+    /// What the value in an interface of that dynamic type is made of: of a pointer type what
+    /// it points to. What it leads to in turn counts as not captured.
+    fn held_shape(&self, _pid: u32, _address: u64) -> Option<Arc<Shape>> {
+        None
+    }
 }
 
 /// One call, complete or (in [`Event::Enter`]) just begun.

@@ -39,13 +39,7 @@ pub(crate) struct Frame {
 impl Frame {
     /// What it holds in memory, bytes.
     pub fn bytes(&self) -> usize {
-        let of = |value: &Value| match value {
-            Value::String { bytes, .. } => bytes.len(),
-            Value::Unavailable(reason) => reason.len(),
-            _ => 0,
-        };
-        let values: usize = self.args.iter().map(of).sum();
-        size_of::<Self>() + self.args.len() * size_of::<Value>() + values
+        size_of::<Self>() + self.args.iter().map(Value::memory).sum::<usize>()
     }
 }
 

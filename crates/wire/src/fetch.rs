@@ -3,9 +3,9 @@
 //! A program runs at a hit over the registers, memory and one accumulator pair
 //! (`acc`, `aux`). It emits fields. A load that fails faults the *current field*: the
 //! field is emitted as [`FieldStatus::Fault`] when the program reaches its emit op, and the
-//! next field starts clean. So every program emits the same number of fields,
-//! whatever the target's memory holds, until the payload is full
-//! ([`FieldStatus::NoRoom`] for a field that did not fit, if its header does).
+//! next field starts clean. How many fields a program emits hangs on the fields before alone
+//! ([`OpCode::Each`], the skips), until the payload is full ([`FieldStatus::NoRoom`] for a
+//! field that did not fit, if its header does).
 //!
 //! The rules, all of them:
 //! - At the start, after each emit and at [`OpCode::Reset`]: acc = aux = 0 and the field's
@@ -22,15 +22,28 @@
 //!   `Ok`: the header alone; (3) header and padded data do not fit: a `NoRoom`
 //!   header, and the program ends; (4) the data is read; if that fails, a `Fault` header
 //!   alone. An empty field reads nothing.
-//! - Only the first [`MAX_PROGRAM_OPS`] ops run. An unknown op code ends the program.
+//! - A *block* is a field's data as it was captured, or one element of it: what lies behind
+//!   pointers in it is read through [`OpCode::BlockWord`], so that what was captured and what was
+//!   followed agree whatever the target does meanwhile. Blocks nest ([`MAX_BLOCKS`]); a body ends
+//!   with its op, or with the body around it if that ends first. [`OpCode::Each`], the skips and
+//!   the end of each pass of a body end the field in hand as [`OpCode::Reset`] does.
+//! - Only the first [`MAX_PROGRAM_OPS`] ops of a program are looked at, and at most [`MAX_STEPS`]
+//!   steps are made: each op run is one, each end of a pass of a body another. An unknown op
+//!   code ends the program.
 //!
 //! The semantics live in `probe::interpret` (the oracle); BPF interprets the same
 //! program and the trampoline backend compiles it.
 
 use serde::{Deserialize, Serialize};
 
-/// Ops in one program at the most; the BPF loop bound.
-pub const MAX_PROGRAM_OPS: usize = 128;
+/// Ops in one program at the most.
+pub const MAX_PROGRAM_OPS: usize = 512;
+
+/// Steps of one run at the most; the BPF loop bound.
+pub const MAX_STEPS: usize = 4096;
+
+/// Blocks that are open at a time at the most.
+pub const MAX_BLOCKS: usize = 8;
 
 /// Bytes of data one field may carry at the most.
 pub const MAX_FIELD_DATA: usize = 1024;
@@ -76,7 +89,103 @@ pub enum OpCode {
     /// acc = the low 8 bytes of vector register `a` (X0-X15); only the low 4 bits of `a`
     /// count. Where a backend cannot see these the field becomes [`FieldStatus::NoRegister`].
     FloatReg = 13,
+    /// Emits elements read from address acc, [`Elements`] packed into imm: min(aux, most) of them, fewer if
+    /// their bytes exceed [`MAX_FIELD_DATA`]; `original` = aux saturated to u32. No bytes: an
+    /// empty field without reading; aux negative as i64 faults.
+    EmitElements = 14,
+    /// Emits what an interface holds: acc is its data word, aux its dynamic type's descriptor. Of
+    /// a pointer type it is what the pointer leads to. As many bytes from acc as the type has,
+    /// at most imm, clamped to 0..=MAX_FIELD_DATA; `original` = the type's size saturated to u32.
+    EmitDynamic = 15,
+    /// The field emitted last as a block: runs the ops of the body ([`Body`] packed into imm) for each
+    /// whole element of `stride` bytes, or once for all of it with stride 0. Skips the body when
+    /// that field is not `Ok` or no field was emitted yet, and when [`MAX_BLOCKS`] blocks are open.
+    Each = 16,
+    /// acc = the 8-byte word at imm of block `a` (the outermost is 0); faults the field when
+    /// there is no such block or it is too short.
+    BlockWord = 17,
+    /// Skips imm ops when acc is not 0 or the field has failed.
+    SkipNonZero = 18,
+    /// Skips imm ops when acc is 0 or the field has failed.
+    SkipZero = 19,
 }
+
+impl OpCode {
+    /// Whether it emits a field.
+    pub const fn is_emit(self) -> bool {
+        matches!(
+            self,
+            Self::EmitAcc
+                | Self::EmitBytes
+                | Self::EmitString
+                | Self::EmitElements
+                | Self::EmitDynamic
+        )
+    }
+
+    /// Whether the next field starts behind it, without one being emitted.
+    pub const fn opens_field(self) -> bool {
+        matches!(self, Self::Reset | Self::Each | Self::SkipNonZero | Self::SkipZero)
+    }
+}
+
+/// Operand of [`OpCode::EmitElements`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Elements {
+    /// Bytes from one to the next.
+    pub stride: u16,
+    /// How many at the most.
+    pub most: u16,
+}
+
+impl Elements {
+    /// As `imm`.
+    pub const fn to_imm(self) -> i64 {
+        (self.stride as i64) << 16 | self.most as i64
+    }
+
+    /// From `imm`, of which only the low 32 bits count; `most` is so small that the field is
+    /// not too long.
+    pub fn of_imm(imm: i64) -> Self {
+        let stride = (imm >> 16) as u16;
+        let room = (MAX_FIELD_DATA as u16).checked_div(stride).unwrap_or(0);
+        Self { stride, most: (imm as u16).min(room) }
+    }
+
+    /// Bytes at the most.
+    pub const fn bytes(self) -> usize {
+        self.stride as usize * self.most as usize
+    }
+}
+
+/// Operand of [`OpCode::Each`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Body {
+    /// Ops.
+    pub ops: u16,
+    /// Bytes of an element; 0: the whole field is one.
+    pub stride: u16,
+}
+
+impl Body {
+    /// As `imm`.
+    pub const fn to_imm(self) -> i64 {
+        (self.stride as i64) << 16 | self.ops as i64
+    }
+
+    /// From `imm`, of which only the low 32 bits count.
+    pub const fn of_imm(imm: i64) -> Self {
+        Self { ops: imm as u16, stride: (imm >> 16) as u16 }
+    }
+}
+
+/// Place of the kind in a type's descriptor, its low 5 bits; the kind of pointers, and where their descriptors have what
+/// they point to. A descriptor begins with the type's size. `internal/abi.Type`, Go 1.19 to 1.27.
+pub const TYPE_KIND: u64 = 23;
+/// See [`TYPE_KIND`].
+pub const KIND_POINTER: u8 = 22;
+/// See [`TYPE_KIND`].
+pub const TYPE_ELEM: u64 = 48;
 
 /// `a` of an [`OpCode::Deref`] whose address lies in a g or an m of the Go runtime, memory that is
 /// never unmapped (`runtime/mheap.go`, Go 1.19 to 1.27: unused spans keep their addresses).

@@ -25,6 +25,9 @@ pub struct PackageVariable {
     pub ty: TypeId,
 }
 
+/// Typedefs followed to one with a descriptor.
+const MAX_TYPEDEFS: usize = 4;
+
 /// All of them by their symbol names (`net/http.DefaultClient`).
 pub(super) type PackageVariables = HashMap<Box<str>, PackageVariable>;
 
@@ -64,18 +67,26 @@ impl DebugInfo {
     /// program needs it.
     pub fn type_descriptor(&self, id: TypeId) -> Result<Option<Svma>, Error> {
         let dwarf = self.dwarf(false)?;
-        let unit = self.unit_of_offset(&dwarf, id.0)?;
-        let start = unit.header.offset().as_debug_info_offset().map_or(0, |offset| offset.0);
-        let offset = usize::try_from(id.0).ok().and_then(|offset| offset.checked_sub(start));
-        let offset =
-            offset.ok_or_else(|| Error::corrupt("debug info", "a type outside its unit"))?;
-        let entry = unit.entry(UnitOffset(offset)).map_err(malformed)?;
-        let value = entry.attr_value(DW_AT_GO_RUNTIME_TYPE).map_err(malformed)?;
-        let address = match value {
-            Some(value) => dwarf.attr_address(&unit, value).map_err(malformed)?,
-            None => None,
-        };
-        Ok(address.filter(|address| *address != 0).map(Svma))
+        let mut at = id;
+        for _ in 0..MAX_TYPEDEFS {
+            let unit = self.unit_of_offset(&dwarf, at.0)?;
+            let start = unit.header.offset().as_debug_info_offset().map_or(0, |offset| offset.0);
+            let offset = usize::try_from(at.0).ok().and_then(|offset| offset.checked_sub(start));
+            let offset =
+                offset.ok_or_else(|| Error::corrupt("debug info", "a type outside its unit"))?;
+            let entry = unit.entry(UnitOffset(offset)).map_err(malformed)?;
+            if let Some(value) = entry.attr_value(DW_AT_GO_RUNTIME_TYPE).map_err(malformed)? {
+                let address = dwarf.attr_address(&unit, value).map_err(malformed)?;
+                return Ok(address.filter(|address| *address != 0).map(Svma));
+            }
+            // A named type is a typedef of one that has its name, its kind and its descriptor.
+            let target = entry.attr_value(constants::DW_AT_type).map_err(malformed)?;
+            match target.and_then(|target| reference(&unit, &target)) {
+                Some(next) if entry.tag() == constants::DW_TAG_typedef => at = TypeId(next),
+                _ => break,
+            }
+        }
+        Ok(None)
     }
 }
 

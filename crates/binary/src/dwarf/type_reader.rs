@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 /// Attributes of `cmd/internal/dwarf/dwarf.go`.
 const DW_AT_GO_KIND: gimli::DwAt = gimli::DwAt(0x2900);
+const DW_AT_GO_KEY: gimli::DwAt = gimli::DwAt(0x2901);
 const DW_AT_GO_ELEM: gimli::DwAt = gimli::DwAt(0x2902);
 const DW_AT_GO_EMBEDDED_FIELD: gimli::DwAt = gimli::DwAt(0x2903);
 
@@ -149,7 +150,7 @@ impl<'a> Resolver<'a, '_> {
         Ok(match (go_kind & 31, entry.tag()) {
             (18, _) => word(Kind::Chan),
             (19, _) | (_, constants::DW_TAG_subroutine_type) => word(Kind::Func),
-            (21, _) => word(Kind::Map),
+            (21, _) => word(self.map(unit, entry, target)?),
             (20, _) => self.interface(target)?,
             (23, constants::DW_TAG_structure_type) => {
                 let elem = self.reference(unit, entry, DW_AT_GO_ELEM)?;
@@ -189,6 +190,33 @@ impl<'a> Resolver<'a, '_> {
         let name = self.name(&unit, &entry)?;
         let empty = name.as_deref() == Some("runtime.eface");
         Ok(Resolved::Kind { size: 16, align: 8, kind: Kind::Interface { empty } })
+    }
+
+    /// Key and element are stated by the unnamed map type; a named one is a typedef of it.
+    fn map(
+        &self,
+        unit: &Unit<'a>,
+        entry: &Entry<'a, '_>,
+        target: Option<TypeId>,
+    ) -> Result<Kind, Error> {
+        let key = self.reference(unit, entry, DW_AT_GO_KEY)?;
+        let elem = self.reference(unit, entry, DW_AT_GO_ELEM)?;
+        if key.is_some() || elem.is_some() {
+            return Ok(Kind::Map { key, elem });
+        }
+        let mut next = target;
+        for _ in 0..MAX_CHAIN {
+            let Some(at) = next else { break };
+            let unit = self.debug.unit_of_offset(self.dwarf, at.0)?;
+            let entry = unit.entry(unit_offset(&unit, at)?).map_err(malformed)?;
+            let key = self.reference(&unit, &entry, DW_AT_GO_KEY)?;
+            let elem = self.reference(&unit, &entry, DW_AT_GO_ELEM)?;
+            if key.is_some() || elem.is_some() {
+                return Ok(Kind::Map { key, elem });
+            }
+            next = self.reference(&unit, &entry, constants::DW_AT_type)?;
+        }
+        Ok(Kind::Map { key: None, elem: None })
     }
 
     fn structure(&self, unit: &Unit<'a>, offset: UnitOffset, size: u64) -> Result<Resolved, Error> {

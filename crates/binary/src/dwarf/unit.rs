@@ -21,6 +21,8 @@ pub(super) struct UnitEntry {
     pub(super) is_go: bool,
     /// Whether it is package runtime's, which also holds the program's types.
     pub(super) is_runtime: bool,
+    /// Path of its package, empty unless it is Go's.
+    pub(super) name: Box<str>,
 }
 
 /// All units, in file order.
@@ -52,6 +54,7 @@ impl UnitTable {
                 start: start.0,
                 is_go: root.is_go,
                 is_runtime: root.is_runtime,
+                name: root.name,
             });
         }
         table.ranges.sort_unstable();
@@ -76,6 +79,7 @@ impl UnitTable {
 struct Root {
     is_go: bool,
     is_runtime: bool,
+    name: Box<str>,
     ranges: Vec<(u64, u64)>,
 }
 
@@ -86,7 +90,9 @@ impl Root {
         let Some(entry) = cursor.current() else { return Ok(Self::default()) };
         let language = entry.attr_value(constants::DW_AT_language)?;
         let is_go = language == Some(AttributeValue::Language(constants::DW_LANG_Go));
-        let is_runtime = is_go && unit.name.is_some_and(|name| name.slice() == b"runtime");
+        let name = unit.name.filter(|_| is_go).map(|name| name.to_string_lossy().into_owned());
+        let name = name.unwrap_or_default().into_boxed_str();
+        let is_runtime = &*name == "runtime";
         let mut ranges = Vec::new();
         let mut iter = dwarf.die_ranges(unit, entry)?;
         while let Some(range) = iter.next()? {
@@ -94,7 +100,7 @@ impl Root {
                 ranges.push((range.begin, range.end));
             }
         }
-        Ok(Self { is_go, is_runtime, ranges })
+        Ok(Self { is_go, is_runtime, name, ranges })
     }
 }
 

@@ -5,10 +5,12 @@
 //! fields has a payload of fixed length.
 
 use super::Refused;
+use super::fetch::{BLOCK_SPILL, SPILL_SIZE};
 use crate::payload::{MAX_PACKED, Packed, Payload};
+use probe::compile::is_exclusive;
 use wire::{
-    DEREF_MAPPED, FIELD_HEADER, FieldStatus, MAX_FIELD_DATA, MAX_PAYLOAD, MAX_PROGRAM_OPS, Op,
-    OpCode,
+    Body, DEREF_MAPPED, Elements, FIELD_HEADER, FieldStatus, MAX_BLOCKS, MAX_FIELD_DATA,
+    MAX_PAYLOAD, MAX_PROGRAM_OPS, MAX_STEPS, Op, OpCode,
 };
 
 /// What a sum starts from.
@@ -80,31 +82,148 @@ pub(super) enum Emit {
     Acc(u8),
     /// So many bytes at the accumulator.
     Bytes(u16),
-    /// As many bytes as aux says, and not more than these.
-    Text(u16),
+    /// As many elements of `stride` bytes as aux says, and not more than `most`.
+    Counted { stride: u16, most: u16 },
+    /// As many bytes as the type at aux has, and not more than these.
+    Dynamic(u16),
 }
 
-/// A field: what leads to it, and how it ends.
+impl Emit {
+    fn of(op: Op) -> Option<Self> {
+        let len = op.imm.clamp(0, MAX_FIELD_DATA as i64) as u16;
+        Some(match op.code {
+            OpCode::EmitAcc => Self::Acc(if matches!(op.a, 1 | 2 | 4) { op.a } else { 8 }),
+            OpCode::EmitBytes => Self::Bytes(len),
+            OpCode::EmitString => Self::Counted { stride: 1, most: len },
+            OpCode::EmitElements => {
+                let Elements { stride, most } = Elements::of_imm(op.imm);
+                Self::Counted { stride, most }
+            }
+            OpCode::EmitDynamic => Self::Dynamic(len),
+            _ => return None,
+        })
+    }
+
+    /// Bytes of data at the most.
+    fn most(self) -> usize {
+        match self {
+            Self::Acc(width) => usize::from(width),
+            Self::Bytes(len) | Self::Dynamic(len) => usize::from(len),
+            Self::Counted { stride, most } => usize::from(stride) * usize::from(most),
+        }
+    }
+
+    /// Bytes of data, when that is always the same.
+    pub(super) fn fixed_len(self) -> Option<u16> {
+        match self {
+            Self::Acc(width) => Some(width.into()),
+            Self::Bytes(len) => Some(len),
+            Self::Counted { .. } | Self::Dynamic(_) => None,
+        }
+    }
+}
+
+/// A field: what leads to it, how it ends, and what is done with it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Field {
     /// Neither emits nor resets.
     pub(super) steps: Vec<Op>,
     pub(super) emit: Emit,
+    pub(super) body: Option<Inner>,
+}
+
+/// What is done with a field's data.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Inner {
+    /// Bytes of an element; 0: the data is one.
+    pub(super) stride: u16,
+    pub(super) nodes: Vec<Node>,
+}
+
+/// A condition and what is done if it holds.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct When {
+    pub(super) steps: Vec<Op>,
+    /// Whether the accumulator has to be 0, or not 0.
+    pub(super) zero: bool,
+    pub(super) nodes: Vec<Node>,
+}
+
+/// A part of a program.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Node {
+    Field(Field),
+    When(When),
+}
+
+impl Node {
+    /// Bytes that it takes in the payload at the most.
+    fn max_size(&self) -> usize {
+        match self {
+            Self::When(when) => size_of_all(&when.nodes),
+            Self::Field(Field { emit, body, .. }) => {
+                let own = FIELD_HEADER + emit.most().next_multiple_of(8);
+                let Some(body) = body else { return own };
+                let times = emit.most().checked_div(body.stride.into()).unwrap_or(1);
+                own.saturating_add(size_of_all(&body.nodes).saturating_mul(times))
+            }
+        }
+    }
+
+    /// How many blocks are open in it at a time at the most.
+    fn levels(&self) -> usize {
+        match self {
+            Self::When(when) => levels(&when.nodes),
+            Self::Field(field) => field.body.as_ref().map_or(0, |body| 1 + levels(&body.nodes)),
+        }
+    }
+
+    fn any_step(&self, test: &impl Fn(&Op) -> bool) -> bool {
+        let (steps, nodes) = match self {
+            Self::When(when) => (&when.steps, Some(&when.nodes)),
+            Self::Field(field) => (&field.steps, field.body.as_ref().map(|body| &body.nodes)),
+        };
+        steps.iter().any(test) || nodes.is_some_and(|nodes| nodes.iter().any(|n| n.any_step(test)))
+    }
+
+    fn fixed(&self) -> Option<FixedField> {
+        match self {
+            Self::Field(field) => field.fixed(),
+            Self::When(_) => None,
+        }
+    }
+}
+
+fn size_of_all(nodes: &[Node]) -> usize {
+    let mut sum = 0usize;
+    let mut before: Option<&Node> = None;
+    for node in nodes {
+        let mut size = node.max_size();
+        if let (Some(Node::When(one)), Node::When(other)) = (before, node)
+            && one.zero != other.zero
+            && is_exclusive(&one.steps, &other.steps)
+        {
+            size = size.saturating_sub(size_of_all(&one.nodes));
+        }
+        sum = sum.saturating_add(size);
+        before = Some(node);
+    }
+    sum
+}
+
+/// Bytes that the code for `nodes` keeps things in.
+fn spill_size(nodes: &[Node]) -> usize {
+    SPILL_SIZE + BLOCK_SPILL * levels(nodes)
+}
+
+fn levels(nodes: &[Node]) -> usize {
+    nodes.iter().map(Node::levels).max().unwrap_or(0)
 }
 
 impl Field {
-    /// Bytes that it takes in the payload at the most.
-    fn max_size(&self) -> usize {
-        let data = match self.emit {
-            Emit::Acc(_) => 8,
-            Emit::Bytes(len) | Emit::Text(len) => usize::from(len),
-        };
-        FIELD_HEADER + data.next_multiple_of(8)
-    }
-
     /// The field, if its length and value hang on no memory.
     fn fixed(&self) -> Option<FixedField> {
-        let Emit::Acc(width) = self.emit else { return None };
+        let (Emit::Acc(width), None) = (self.emit, &self.body) else { return None };
         let (mut acc, mut aux) = (ZERO, ZERO);
         for op in &self.steps {
             match op.code {
@@ -129,7 +248,17 @@ pub(super) enum Values {
     /// Always the same number of bytes.
     Fixed(Vec<FixedField>),
     /// Reads memory.
-    Reading(Vec<Field>),
+    Reading(Vec<Node>),
+}
+
+/// How many fields there are of `nodes` where none can be read.
+pub(super) fn count_blind(nodes: &[Node]) -> usize {
+    nodes.iter().filter(|node| matches!(node, Node::Field(_))).count()
+}
+
+/// Whether the number of fields varies.
+pub(super) fn varies(nodes: &[Node]) -> bool {
+    nodes.iter().any(|node| !matches!(node, Node::Field(Field { body: None, .. })))
 }
 
 impl Values {
@@ -140,10 +269,15 @@ impl Values {
                 let width = |field: &FixedField| field.is_read().then_some(field.width);
                 Payload::Packed(Packed::new(fields.iter().map(width)))
             }
-            Self::Reading(fields) => {
-                let most: usize = fields.iter().map(Field::max_size).sum();
-                Payload::Wire { most: most as u16, fields: fields.len() as u16 }
+            Self::Reading(nodes) if varies(nodes) => {
+                let most = size_of_all(nodes) + size_of::<u64>();
+                Payload::Wire { before: spill_size(nodes) as u16, most: most as u16, fields: None }
             }
+            Self::Reading(nodes) => Payload::Wire {
+                before: spill_size(nodes) as u16,
+                most: size_of_all(nodes) as u16,
+                fields: Some(nodes.len() as u16),
+            },
         }
     }
 
@@ -151,7 +285,7 @@ impl Values {
     fn wire_size(&self) -> usize {
         match self {
             Self::Fixed(fields) => fields.len() * (FIELD_HEADER + 8),
-            Self::Reading(fields) => fields.iter().map(Field::max_size).sum(),
+            Self::Reading(nodes) => size_of_all(nodes),
         }
     }
 
@@ -159,15 +293,15 @@ impl Values {
     pub(super) fn uses(&self, base: Base) -> bool {
         match self {
             Self::Fixed(fields) => fields.iter().any(|field| field.value.base == base),
-            Self::Reading(fields) => {
-                let mut steps = fields.iter().flat_map(|field| &field.steps);
-                steps.any(|op| match base {
+            Self::Reading(nodes) => {
+                let names = |op: &Op| match base {
                     Base::Register(number) => op.code == OpCode::Reg && op.a & 15 == number,
                     Base::FirstSp => op.code == OpCode::StackSlot,
                     Base::G => op.code == OpCode::CurrentG,
                     Base::Vector(number) => op.code == OpCode::FloatReg && op.a & 15 == number,
                     Base::Zero => false,
-                })
+                };
+                nodes.iter().any(|node| node.any_step(&names))
             }
         }
     }
@@ -185,12 +319,19 @@ pub(super) fn evaluate(
     may_read: bool,
     taken: &[u8],
 ) -> Result<(Values, bool), Refused> {
-    let fields = split(ops, taken)?;
-    let fixed: Vec<Option<FixedField>> = fields.iter().map(Field::fixed).collect();
+    let ops = ops.get(..MAX_PROGRAM_OPS).unwrap_or(ops);
+    let (nodes, steps) = split(ops, taken, 0)?;
+    if steps > MAX_STEPS {
+        return Err(Refused::Program("takes too many steps"));
+    }
+    let fixed: Vec<Option<FixedField>> = nodes.iter().map(Node::fixed).collect();
     let is_complete = fixed.iter().all(Option::is_some);
     let values = match may_read && !is_complete {
-        true => Values::Reading(fields),
-        false => Values::Fixed(fixed.into_iter().map(|field| field.unwrap_or(UNREAD)).collect()),
+        true => Values::Reading(nodes),
+        false => {
+            let fields = nodes.iter().zip(fixed).filter(|(node, _)| matches!(node, Node::Field(_)));
+            Values::Fixed(fields.map(|(_, field)| field.unwrap_or(UNREAD)).collect())
+        }
     };
     let is_long = matches!(&values, Values::Fixed(fields) if fields.len() > MAX_PACKED);
     match values.wire_size() {
@@ -199,29 +340,58 @@ pub(super) fn evaluate(
     }
 }
 
-fn split(ops: &[Op], taken: &[u8]) -> Result<Vec<Field>, Refused> {
-    let mut fields = Vec::new();
+/// The parts of a program or a body in which `open` blocks are open, and the steps that it takes at the most.
+fn split(ops: &[Op], taken: &[u8], open: usize) -> Result<(Vec<Node>, usize), Refused> {
+    let mut nodes = Vec::new();
     let mut steps = Vec::new();
-    for &op in ops.iter().take(MAX_PROGRAM_OPS) {
-        let len = op.imm.clamp(0, MAX_FIELD_DATA as i64) as u16;
-        let emit = match op.code {
+    let mut cost = ops.len();
+    let mut at = 0;
+    while let Some(&op) = ops.get(at) {
+        at += 1;
+        let follows_field = at > 1 && ops[at - 2].code.is_emit();
+        let mut inside = |count: usize, open| {
+            let part = at.checked_add(count).and_then(|end| ops.get(at..end));
+            let part = part.ok_or(Refused::Program("has a body that does not end in it"))?;
+            at += count;
+            split(part, taken, open)
+        };
+        match op.code {
             OpCode::Reg if taken.contains(&(op.a & 15)) => {
                 return Err(Refused::Register(op.a & 15));
             }
             OpCode::FloatReg if op.a & 15 == 15 => return Err(Refused::Vector(15)),
-            OpCode::Reset => {
-                steps.clear();
-                continue;
+            OpCode::Reset => steps.clear(),
+            OpCode::Each if open == MAX_BLOCKS => {
+                return Err(Refused::Program("opens too many blocks"));
             }
-            OpCode::EmitAcc => Emit::Acc(if matches!(op.a, 1 | 2 | 4) { op.a } else { 8 }),
-            OpCode::EmitBytes => Emit::Bytes(len),
-            OpCode::EmitString => Emit::Text(len),
-            _ => {
-                steps.push(op);
-                continue;
+            OpCode::Each => {
+                let Some(Node::Field(field)) = nodes.last_mut().filter(|_| follows_field) else {
+                    return Err(Refused::Program("has a body without a field"));
+                };
+                let body = Body::of_imm(op.imm);
+                let (inner, inner_cost) = inside(body.ops.into(), open + 1)?;
+                let times = field.emit.most().checked_div(body.stride.into()).unwrap_or(1);
+                cost = cost.saturating_add(times.saturating_mul(inner_cost + 1));
+                field.body = Some(Inner { stride: body.stride, nodes: inner });
             }
-        };
-        fields.push(Field { steps: std::mem::take(&mut steps), emit });
+            OpCode::SkipZero | OpCode::SkipNonZero => {
+                let count = usize::try_from(op.imm).unwrap_or(0);
+                let (nodes_inside, inner_cost) = inside(count, open)?;
+                cost = cost.saturating_add(inner_cost);
+                nodes.push(Node::When(When {
+                    steps: std::mem::take(&mut steps),
+                    zero: op.code == OpCode::SkipNonZero,
+                    nodes: nodes_inside,
+                }));
+            }
+            _ => match Emit::of(op) {
+                Some(emit) => {
+                    let steps = std::mem::take(&mut steps);
+                    nodes.push(Node::Field(Field { steps, emit, body: None }));
+                }
+                None => steps.push(op),
+            },
+        }
     }
-    Ok(fields)
+    Ok((nodes, cost))
 }

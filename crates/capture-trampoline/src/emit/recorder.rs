@@ -7,7 +7,7 @@
 //! X15 = RAX   R15 = RDX   R12 = ring, then record   RAX, RDX = whatever is at hand
 //! ```
 
-use super::fetch::{Failed, SPILL_SIZE};
+use super::fetch::{Failed, SPILL_HEAD, SPILL_RING};
 use super::program::{Base, FixedField, Sum, Values};
 use super::swap::InUse;
 use super::{EmitError, EmitOptions};
@@ -37,23 +37,19 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// Bytes of a record on a goroutine's own stack, before they are rounded up.
-    pub(super) fn size(&self) -> usize {
-        let spilled = match self.values {
-            Values::Fixed(_) => 0,
-            Values::Reading(_) => SPILL_SIZE,
-        };
-        UNIT + self.values.payload().size() + spilled
-    }
-
-    /// Units of such a record.
+    /// Units of a record on a goroutine's own stack, at the most.
     pub(super) fn units(&self) -> usize {
-        self.size().div_ceil(UNIT)
+        self.units_on(false)
     }
 
-    /// Units of a record on a system stack.
+    /// Units of a record on a system stack, at the most.
     pub(super) fn system_units(&self) -> usize {
-        (self.size() - UNIT + self.values.payload().offset(true)).div_ceil(UNIT)
+        self.units_on(true)
+    }
+
+    fn units_on(&self, system_stack: bool) -> usize {
+        let payload = self.values.payload();
+        (payload.offset(system_stack) + payload.size()).div_ceil(UNIT)
     }
 }
 
@@ -73,6 +69,8 @@ pub(super) struct Recorder<'a> {
     pub(super) commit: CodeLabel,
     /// Code for fields that failed, to be put behind the rest.
     pub(super) failed: Vec<Failed>,
+    /// Bytes of an element of each open block, where that is always the same.
+    pub(super) blocks: Vec<Option<u16>>,
     /// Reads that may fault, and the index of the failure they lead to.
     pub(super) loads: Vec<(CodeLabel, usize)>,
 }
@@ -110,6 +108,7 @@ fn build(
         full,
         commit,
         failed: Vec::new(),
+        blocks: Vec::new(),
         loads: Vec::new(),
     };
     match key.swap {
@@ -141,11 +140,11 @@ impl Recorder<'_> {
         self.asm.je(system)?;
         self.record(Stack::Own)?;
         let mut read = self.asm.create_label();
-        if let Values::Reading(fields) = &self.key.values {
+        if let Values::Reading(nodes) = &self.key.values {
             // Where the payload would begin after one unit.
             self.asm.mov(rax, r12)?;
             self.asm.set_label(&mut read)?;
-            self.read(fields)?;
+            self.read(nodes)?;
         }
 
         self.asm.set_label(&mut self.commit)?;
@@ -166,14 +165,14 @@ impl Recorder<'_> {
 
         self.asm.set_label(&mut system)?;
         self.record(Stack::System)?;
-        if let Values::Reading(fields) = &self.key.values {
+        if let Values::Reading(nodes) = &self.key.values {
             let mut blind = self.asm.create_label();
             self.jump_if_signal_stack(blind)?;
             self.asm.mov(rax, r12)?;
             self.asm.add(r12, UNIT as i32)?;
             self.asm.jmp(read)?;
             self.asm.set_label(&mut blind)?;
-            self.blind(fields.len())?;
+            self.blind(nodes)?;
         }
         self.asm.jmp(self.commit)?;
         self.failures()
@@ -235,7 +234,7 @@ impl Recorder<'_> {
     pub(super) fn record(&mut self, stack: Stack) -> Result<(), IcedError> {
         let is_system = stack == Stack::System;
         let units = if is_system { self.key.system_units() } else { self.key.units() };
-        self.reserve(units * UNIT)?;
+        self.reserve(units * UNIT, stack)?;
         self.goroutine(stack)?;
         if self.key.has_caller {
             self.asm.movzx(eax, word_ptr(r13 - 6))?;
@@ -265,7 +264,7 @@ impl Recorder<'_> {
 
     /// R12 = the record, DL = drops. Exact: `head` never passes `limit`, however many threads
     /// try at once; a failed exchange means that another record has been reserved.
-    fn reserve(&mut self, bytes: usize) -> Result<(), IcedError> {
+    fn reserve(&mut self, bytes: usize, stack: Stack) -> Result<(), IcedError> {
         let mut retry = self.asm.create_label();
         // An instruction carries one label, and the caller may have set one here.
         self.asm.zero_bytes()?;
@@ -277,6 +276,16 @@ impl Recorder<'_> {
         self.asm.lock().cmpxchg(qword_ptr(r12 + HEAD), rdx)?;
         self.asm.jne(retry)?;
         self.asm.and(eax, self.options.rings.bytes as i32 - 1)?;
+        if matches!(self.key.values, Values::Reading(_)) {
+            // What is not needed of the record is given back.
+            let kept = if stack == Stack::System { 2 * UNIT } else { UNIT };
+            let kept = |index: usize| (kept + 8 * index) as i32;
+            self.asm.lea(rax, ptr(r12 + rax + DATA))?;
+            self.asm.mov(qword_ptr(rax + kept(SPILL_RING)), r12)?;
+            self.asm.mov(qword_ptr(rax + kept(SPILL_HEAD)), rdx)?;
+            self.asm.mov(dl, byte_ptr(r12 + DROPS))?;
+            return self.asm.mov(r12, rax);
+        }
         self.asm.mov(dl, byte_ptr(r12 + DROPS))?;
         self.asm.lea(r12, ptr(r12 + rax + DATA))
     }

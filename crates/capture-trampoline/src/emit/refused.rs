@@ -51,6 +51,9 @@ pub enum Refused {
     /// A fetch program asks for a register that the recorder uses.
     #[error("its values need register {0} (in hardware order), which holds none at this site")]
     Register(u8),
+    /// A fetch program that is not built from whole fields and bodies, or is too long.
+    #[error("its fetch program {0}")]
+    Program(&'static str),
     /// A fetch program asks for a vector register that the recorder uses.
     #[error("its values need vector register X{0}, which holds none at this site")]
     Vector(u8),

@@ -6,8 +6,8 @@ use binary::code::{Kept, Lost};
 use binary::{Kind, Place, PlacedVariable, Reg};
 
 /// Whether a parameter is as the caller passed it. A string is read where its pointer leads to.
-/// Types and itabs never go away, and of other pointers the address is shown: who captures what
-/// lies behind them has to ask for that here.
+/// Types and itabs never go away, and of other pointers the address is there: who captures what
+/// lies behind them asks for each (see `planner::values`).
 pub fn lost_value(variable: &PlacedVariable, kept: &Kept) -> Result<(), Lost> {
     let is_read_behind = variable.ty.kind == Kind::String;
     match &variable.place {

@@ -126,15 +126,15 @@ fn what_does_not_fit_is_left_out_and_smaller_values_go_on() {
     let full = ValueKind::Unavailable("too many values".into());
     let text = ValueKind::String;
     assert_eq!(kinds, [text.clone(), text.clone(), text, full.clone(), ValueKind::Bool]);
-    // 14 ops are used; 57 more values of 2 ops make 128.
+    // 984 bytes are left.
     let mut last = ValueKind::Bool;
     let mut fitted = 0;
     while last != full {
         last = compile_value("b", "bool", &AutoShape::Bool, &one, &mut builder).kind;
         fitted += usize::from(last == ValueKind::Bool);
     }
-    assert_eq!(fitted, 57);
-    assert_eq!(builder.finish().len(), MAX_PROGRAM_OPS);
+    assert_eq!(fitted, 61);
+    assert_eq!(builder.finish().len(), 14 + 2 * 61);
 }
 
 #[test]

@@ -199,9 +199,154 @@ fn a_full_payload_ends_the_program() {
 
 #[test]
 fn only_so_many_ops_run() {
-    let ops = vec![op(EmitAcc, 8, 0); MAX_PROGRAM_OPS + 1];
+    let ops = [op(NilCheck, 0, 0), op(EmitAcc, 8, 0)].repeat(MAX_PROGRAM_OPS);
     let payload = interpret(&ops, &Registers::default(), 0, &image());
-    assert_eq!(Fields::new(&payload).count(), MAX_PROGRAM_OPS);
+    assert_eq!(Fields::new(&payload).count(), MAX_PROGRAM_OPS / 2);
+}
+
+use OpCode::{BlockWord, Each, EmitDynamic, EmitElements, SkipNonZero, SkipZero};
+
+fn each(ops: u16, stride: u16) -> Op {
+    op(Each, 0, Body { ops, stride }.to_imm())
+}
+
+fn elements(stride: u16, most: u16) -> Op {
+    op(EmitElements, 0, Elements { stride, most }.to_imm())
+}
+
+#[test]
+fn elements_are_as_many_as_there_are_and_as_may_be() {
+    let of = |len, last: Op| {
+        run(&[
+            op(Reg, 1, 0),
+            op(Add, 0, len),
+            op(Deref, 0, 0),
+            op(SetAux, 0, 0),
+            op(Reg, 1, 0),
+            op(Add, 0, 0x20),
+            last,
+        ])
+    };
+    assert_eq!(of(8, elements(2, 3)), ["ok 5 746865207175"]);
+    assert_eq!(of(8, elements(1, 9)), ["ok 5 7468652071"]);
+    assert_eq!(of(16, elements(8, 9)), ["ok 0 "], "none");
+    assert_eq!(of(8, elements(0, 9)), ["ok 5 "], "of no bytes");
+    assert_eq!(of(24, elements(8, 9)), ["Fault"], "less than none");
+    assert_eq!(Elements::of_imm(elements(100, 50).imm), Elements { stride: 100, most: 10 });
+}
+
+#[test]
+fn a_body_runs_for_each_element() {
+    let ops = [
+        op(Reg, 1, 0),
+        op(EmitBytes, 0, 24),
+        each(3, 8),
+        op(BlockWord, 0, 0),
+        op(NilCheck, 0, 0),
+        op(EmitAcc, 1, 0),
+        op(Reg, 15, 0),
+        op(EmitAcc, 1, 0),
+    ];
+    assert_eq!(run(&ops)[1..], ["ok 1 40", "ok 1 05", "Nil", "ok 1 0f"]);
+    // The whole field as one block, and blocks in it.
+    let ops = [
+        op(Reg, 1, 0),
+        op(EmitBytes, 0, 16),
+        each(7, 0),
+        op(BlockWord, 0, 0),
+        op(EmitBytes, 0, 3),
+        each(4, 1),
+        op(BlockWord, 0, 8),
+        op(EmitAcc, 1, 0),
+        op(BlockWord, 1, 0),
+        op(EmitAcc, 1, 0),
+    ];
+    let inside = ["ok 1 05", "Fault"];
+    let expected = [["ok 3 68656c"].as_slice(), &inside, &inside, &inside].concat();
+    assert_eq!(run(&ops)[1..], expected);
+}
+
+#[test]
+fn a_body_is_skipped_for_what_is_not_there() {
+    let rest = [op(Reg, 15, 0), op(EmitAcc, 1, 0)];
+    let with = |field: &[Op], stride| {
+        run(&[field, &[each(2, stride), op(Reg, 15, 0), op(EmitAcc, 8, 0)], &rest].concat())
+    };
+    assert_eq!(with(&[op(NilCheck, 0, 0), op(EmitAcc, 8, 0)], 0), ["Nil", "ok 1 0f"]);
+    assert_eq!(with(&[op(EmitBytes, 0, 8)], 0), ["Fault", "ok 1 0f"]);
+    assert_eq!(with(&[op(EmitBytes, 0, 0)], 8), ["ok 0 ", "ok 1 0f"]);
+    assert_eq!(with(&[], 0), ["ok 1 0f"], "no field before");
+    let deep = [op(EmitAcc, 8, 0)].into_iter().chain((0..9).map(|_| each(100, 0)));
+    let deep: Vec<Op> = deep.chain(rest).collect();
+    assert_eq!(run(&deep).len(), 1, "what is in too many bodies is in none");
+}
+
+#[test]
+fn skips_hang_on_the_accumulator() {
+    let with = |acc: u8, skip| {
+        run(&[
+            op(EmitAcc, acc, 0),
+            op(Reg, acc, 0),
+            op(skip, 0, 1),
+            op(EmitAcc, 8, 0),
+            op(EmitAcc, 2, 0),
+        ])
+        .len()
+    };
+    assert_eq!((with(1, SkipZero), with(1, SkipNonZero)), (3, 2));
+    let zero = |skip| run(&[op(skip, 0, 1), op(EmitAcc, 8, 0), op(EmitAcc, 2, 0)]).len();
+    assert_eq!((zero(SkipZero), zero(SkipNonZero)), (1, 2));
+    let failed =
+        |skip| run(&[op(Deref, 0, 0), op(skip, 0, 1), op(EmitAcc, 8, 0), op(EmitAcc, 2, 0)]);
+    assert_eq!(failed(SkipZero), ["ok 2 0000"]);
+    assert_eq!(failed(SkipNonZero), failed(SkipZero));
+    assert_eq!(run(&[op(SkipZero, 0, i64::MAX), op(EmitAcc, 8, 0)]), [""; 0]);
+}
+
+#[test]
+fn what_an_interface_holds_is_as_long_as_its_type_says() {
+    // Two descriptors: of a type of 5 bytes, and of a pointer to it.
+    let mut bytes = vec![0; 0x100];
+    bytes[0] = 5;
+    bytes[23] = 24 | 0x20;
+    bytes[0x40] = 8;
+    bytes[0x40 + 23] = KIND_POINTER;
+    bytes[0x40 + 48..0x40 + 56].copy_from_slice(&BASE.to_le_bytes());
+    bytes[0x80..0x88].copy_from_slice(b"content!");
+    let memory = Image { base: BASE, bytes };
+    let held = |the_type: u64, data: u64, most: i64| {
+        let mut gpr = [0; 16];
+        (gpr[0], gpr[3]) = (the_type, data);
+        let ops = [
+            op(Reg, 0, 0),
+            op(SetAux, 0, 0),
+            op(Reg, 3, 0),
+            op(NilCheck, 0, 0),
+            op(EmitDynamic, 0, most),
+        ];
+        let registers = Registers { gpr, ..Registers::default() };
+        let payload = interpret(&ops, &registers, 0, &memory);
+        let field = Fields::new(&payload).next().unwrap();
+        (field.status, field.original, field.data.to_vec())
+    };
+    let ok = FieldStatus::Ok;
+    assert_eq!(held(BASE, BASE + 0x80, 64), (ok, 5, b"conte".to_vec()));
+    assert_eq!(held(BASE + 0x40, BASE + 0x80, 64), (ok, 5, b"conte".to_vec()));
+    assert_eq!(held(BASE, BASE + 0x80, 2), (ok, 5, b"co".to_vec()));
+    assert_eq!(held(BASE, 0, 2).0, FieldStatus::Nil);
+    assert_eq!(held(BASE - 1, BASE + 0x80, 2).0, FieldStatus::Fault);
+    assert_eq!(held(BASE, BASE + 0xff, 64).0, FieldStatus::Fault);
+}
+
+#[test]
+fn only_so_many_steps_are_made() {
+    let zeros = Image { base: 0, bytes: vec![0; 4096] };
+    let ops = [op(EmitBytes, 0, 1024), each(2, 1), op(Reg, 0, 0), each(0, 0)];
+    let ops: Vec<Op> = ops.into_iter().chain([op(EmitAcc, 8, 0)]).collect();
+    // 1024 passes of 2 ops and 2 ends each are too many.
+    let payload = interpret(&ops, &Registers::default(), 0, &zeros);
+    assert_eq!(Fields::new(&payload).count(), 1);
+    assert!(crate::compile::worst(&ops).steps > MAX_STEPS);
 }
 
 fn any_op() -> impl Strategy<Value = Op> {

@@ -64,7 +64,7 @@ pub fn kind_name(info: &TypeInfo) -> String {
         Kind::Struct { .. } => "struct".to_owned(),
         Kind::Pointer { .. } => "pointer".to_owned(),
         Kind::Interface { .. } => "interface".to_owned(),
-        Kind::Map => "map".to_owned(),
+        Kind::Map { .. } => "map".to_owned(),
         Kind::Chan => "chan".to_owned(),
         Kind::Func => "func".to_owned(),
         Kind::UnsafePointer => "unsafe pointer".to_owned(),

@@ -1,0 +1,152 @@
+//! Values made of others, compared with what the program itself logged. Needs root.
+
+mod common;
+
+use common::{Backend, Trace, number, text};
+use serde_json::{Map, Value, json};
+use testkit::{Fixture, Mode, newest, oldest};
+
+/// Errors whose message a trace must have.
+const MESSAGES: [&str; 3] = ["*errors.errorString", "*fmt.wrapError", "*fs.PathError"];
+
+/// What a kernel program cannot see.
+const UNSEEN: &str = "float register, which uprobes do not see";
+
+/// Both sides in one form: numbers as such, entries of maps sorted, addresses as they are.
+fn plain(value: &Value) -> Value {
+    match value {
+        Value::Number(number) => json!(number.as_f64()),
+        Value::Array(items) => items.iter().map(plain).collect(),
+        Value::Object(members) => {
+            let mut members: Map<String, Value> =
+                members.iter().map(|(name, value)| (name.clone(), plain(value))).collect();
+            if let Some(Value::Array(entries)) = members.get_mut("entries") {
+                entries.sort_by_key(Value::to_string);
+            }
+            Value::Object(members)
+        }
+        other => other.clone(),
+    }
+}
+
+/// Compares a value with what the program logged of it; gives the difference that matters.
+fn difference(want: &Value, got: &Value, path: &str) -> Option<String> {
+    let differ = || Some(format!("{path}: {got}, the program has {want}"));
+    match (want, got) {
+        (_, Value::Object(got)) if got.get("unavailable") == Some(&json!(UNSEEN)) => {
+            (Backend::selected() == Backend::Trampoline).then(|| format!("{path}: {UNSEEN}"))
+        }
+        (Value::Object(want_members), Value::Object(got_members)) => {
+            let dyn_type = want.get("dyn").and_then(Value::as_str).unwrap_or("");
+            // Of other types the program alone knows it.
+            let needs_message = MESSAGES.contains(&dyn_type);
+            for (name, value) in want_members {
+                match got_members.get(name) {
+                    None if name == "error" && !needs_message => {}
+                    None => return Some(format!("{path}: no {name} in {got}")),
+                    Some(got) => {
+                        let found = difference(value, got, &format!("{path}.{name}"));
+                        if found.is_some() {
+                            return found;
+                        }
+                    }
+                }
+            }
+            let more = |name: &&String| {
+                // Lengths of lists, and messages of errors inside others.
+                !want_members.contains_key(*name)
+                    && !["len", "cap", "error"].contains(&name.as_str())
+            };
+            got_members.keys().find(more).map(|name| format!("{path}: {name} in {got}"))
+        }
+        (Value::Array(want_items), Value::Array(got_items)) => {
+            if want_items.len() != got_items.len() {
+                return differ();
+            }
+            let pairs = want_items.iter().zip(got_items).enumerate();
+            let mut each = pairs.map(|(i, (w, g))| difference(w, g, &format!("{path}[{i}]")));
+            each.find_map(|found| found)
+        }
+        _ if want == got => None,
+        _ => differ(),
+    }
+}
+
+fn compare(trace: &Trace, place: &str) -> usize {
+    let logged = trace.output.of_type("call");
+    let mut names: Vec<String> = logged.iter().map(|call| text(&call["func"])).collect();
+    names.sort();
+    names.dedup();
+    let (mut compared, mut wrong) = (0, Vec::new());
+    for name in names {
+        let want = logged.iter().filter(|call| call["func"] == *name);
+        for (call, (want, got)) in want.zip(trace.calls_of(&name)).enumerate() {
+            for part in ["args", "results"] {
+                let empty = Vec::new();
+                let list = |call: &Value| call[part].as_array().unwrap_or(&empty).clone();
+                let (want, got) = (list(want), list(got));
+                assert_eq!(want.len(), got.len(), "{part} of {name}");
+                for (want, got) in want.iter().zip(&got) {
+                    let mut want = plain(want);
+                    // As the compiler spells it is another matter.
+                    want["type"] = got["type"].clone();
+                    let path = format!("{name}#{call} {}", got["name"]);
+                    wrong.extend(difference(&want, &plain(got), &path));
+                    compared += 1;
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{place}: {} of {compared}\n{}", wrong.len(), wrong.join("\n"));
+    compared
+}
+
+#[test]
+fn root_values_made_of_others_are_those_of_the_program() {
+    for toolchain in [newest(), oldest()] {
+        for mode in [Mode::Exe, Mode::Pie] {
+            let program = Fixture::build("values", &toolchain, mode);
+            let trace = Trace::launch(&["-u", "main.takes*"], &program, &[]);
+            trace.output.expect_code(0);
+            let compared = compare(&trace, &format!("{} {mode:?}", toolchain.version));
+            assert!(compared > 120, "{compared} values were compared");
+            bad_addresses_are_unavailable(&trace);
+            what_is_cut_says_so(&trace);
+        }
+    }
+}
+
+/// Nothing was read at them, and the program went on to its end.
+fn bad_addresses_are_unavailable(trace: &Trace) {
+    let calls = trace.calls_of("main.takesBad");
+    assert_eq!(calls.len(), 7);
+    for call in calls {
+        for value in call["args"].as_array().expect("a list").iter().chain([&call["results"][0]]) {
+            // An interface without methods has its type word in itself.
+            let held = &value["value"]["value"]["unavailable"];
+            let reason = text(value.get("unavailable").unwrap_or(held));
+            assert!(reason.starts_with("memory not readable"), "{value} in {call}");
+        }
+    }
+    assert_eq!(trace.done()["type"], "done");
+}
+
+fn what_is_cut_says_so(trace: &Trace) {
+    let wide = &trace.calls_of("main.takesWide")[0]["args"][0];
+    assert_eq!(wide["cut"], 1, "{wide}");
+    let before = json!({ "value": [4, 5, 0, 0, 0, 0, 0, 0], "len": 200, "cut": 192 });
+    assert_eq!(wide["value"], json!({ "Before": before }), "{wide}");
+    let map = &trace.calls_of("main.takesManyEntries")[0]["args"][0]["value"];
+    let entries = map["entries"].as_array().expect("entries");
+    assert_eq!((number(&map["len"]), number(&map["cut"]) as usize), (100, 100 - entries.len()));
+    assert!(entries.len() <= 8 && entries.iter().all(|entry| entry[0] == entry[1]), "{map}");
+    let calls = trace.calls_of("main.takesSlices");
+    let texts = &calls.last().expect("a call")["args"][0];
+    assert_eq!((&texts["len"], &texts["cut"]), (&json!(20), &json!(12)), "{texts}");
+    let items = texts["value"].as_array().expect("elements");
+    assert_eq!(items.len(), 8);
+    for item in items {
+        assert_eq!(number(&item["len"]) - number(&item["cut"]), 64, "{item}");
+        assert_eq!(text(&item["value"]).len(), 64);
+    }
+}

@@ -1,0 +1,222 @@
+//! From the places and types of a function's variables to their fetch programs.
+
+use crate::Limits;
+use crate::compile::{
+    AutoPlace, AutoShape, Builder, Held, Later, VECTOR, ValuePlace, compile_nested, compile_value,
+    lost_value,
+};
+use crate::shape::{Extent, MapForm, Shape, ShapeBuilder, Types};
+use crate::value::{ValueKind, ValueSpec};
+use binary::code::{Kept, Lost};
+use binary::{GoVersion, Kind, Piece, Place, PlacedVariable, Reg, TypeInfo};
+use wire::{MAX_PAYLOAD, MAX_PROGRAM_OPS};
+
+/// Which maps a version of Go makes: Swiss ones from 1.24 on (`internal/runtime/maps`).
+pub fn map_form(version: &GoVersion) -> MapForm {
+    match (version.major, version.minor) {
+        (1, ..=23) => MapForm::Buckets,
+        _ => MapForm::Swiss,
+    }
+}
+
+/// What values are made with.
+pub struct Values<'a> {
+    /// Where types are looked up.
+    pub types: Option<&'a dyn Types>,
+    /// Which maps the executable has.
+    pub map_form: MapForm,
+    /// How much is captured.
+    pub limits: Limits,
+}
+
+/// Levels and elements that are tried, as long as a value does not fit: first fewer elements
+/// inside others, then less depth, then the value alone.
+const LESS: [(u8, u16, u16); 10] = [
+    (u8::MAX, u16::MAX, u16::MAX),
+    (u8::MAX, u16::MAX, 8),
+    (u8::MAX, u16::MAX, 4),
+    (u8::MAX, u16::MAX, 2),
+    (u8::MAX, u16::MAX, 1),
+    (2, 8, 4),
+    (2, 8, 2),
+    (1, 8, 2),
+    (1, 4, 1),
+    (0, 1, 1),
+];
+
+impl Values<'_> {
+    /// Adds the fetch programs of variables, `kept` being what there is of them at the site.
+    pub fn compile(
+        &self,
+        variables: &[PlacedVariable],
+        kept: &Kept,
+        builder: &mut Builder,
+    ) -> Vec<ValueSpec> {
+        // Each value by itself comes before what the first ones lead to.
+        let mut later: Vec<Later> = vec![Later::default()];
+        for variable in variables.iter().rev() {
+            let mut alone = Builder::new(builder.string_bytes());
+            self.one(variable, kept, &mut alone, &LESS[LESS.len() - 1..]);
+            let (needs, next) = (alone.needs(), later.last().copied().unwrap_or_default());
+            // Among too many the first ones have an advantage all the same.
+            later.push(Later {
+                bytes: (needs.bytes + next.bytes).min(MAX_PAYLOAD / 2),
+                ops: (needs.ops + next.ops).min(MAX_PROGRAM_OPS / 2),
+            });
+        }
+        let mut later = later.into_iter().rev().skip(1);
+        let each = variables.iter().map(|variable| {
+            builder.leave(later.next().unwrap_or_default());
+            self.one(variable, kept, builder, &LESS)
+        });
+        each.collect()
+    }
+
+    fn one(
+        &self,
+        variable: &PlacedVariable,
+        kept: &Kept,
+        builder: &mut Builder,
+        extents: &[(u8, u16, u16)],
+    ) -> ValueSpec {
+        let PlacedVariable { name, ty, .. } = variable;
+        if let Err(lost) = lost_value(variable, kept) {
+            let place = ValuePlace::Missing(lost.to_string());
+            return compile_nested(name, &ty.name, ty.size, [], &place, builder);
+        }
+        let is_enum = matches!(ty.kind, Kind::Int { .. })
+            && self.types.is_some_and(|types| !types.constants(ty).is_empty());
+        let simple = simple_shape(ty).filter(|_| !is_enum);
+        let Some(types) = self.types.filter(|_| simple.is_none()) else {
+            let shape = simple.unwrap_or(AutoShape::Pointer);
+            return compile_value(name, &ty.name, &shape, &simple_place(variable), builder);
+        };
+        let shapes = extents.iter().map(|(depth, elements, inner)| {
+            let extent = Extent {
+                depth: self.limits.depth.min(*depth),
+                elements: self.limits.elements.min(*elements),
+                inner: self.limits.elements.min(*inner),
+            };
+            let shape = ShapeBuilder::new(types, self.map_form, extent).shape(ty);
+            followed(shape, 0, &|offset| kept_behind(variable, kept, offset))
+        });
+        let spec = compile_nested(name, &ty.name, ty.size, shapes, &place(variable), builder);
+        plain_pointer(spec)
+    }
+}
+
+/// A pointer that is not followed is what it always was.
+fn plain_pointer(mut spec: ValueSpec) -> ValueSpec {
+    if let ValueKind::Nested(nested) = &spec.kind
+        && nested.shape == Shape::Pointer
+    {
+        spec.kind = ValueKind::Pointer;
+    }
+    spec
+}
+
+/// The shape of a type that is one or two words and leads to nothing but text.
+fn simple_shape(ty: &TypeInfo) -> Option<AutoShape> {
+    Some(match &ty.kind {
+        Kind::Bool => AutoShape::Bool,
+        Kind::Int { signed } => AutoShape::Int { size: ty.size as u8, signed: *signed },
+        Kind::Float => AutoShape::Float { size: ty.size as u8 },
+        Kind::String => AutoShape::String,
+        Kind::UnsafePointer | Kind::Pointer { elem: None } => AutoShape::Pointer,
+        Kind::Complex => AutoShape::Complex { size: ty.size as u8 },
+        Kind::Other => AutoShape::Unsupported("C types are not captured yet".to_owned()),
+        _ => return None,
+    })
+}
+
+fn simple_place(variable: &PlacedVariable) -> AutoPlace {
+    match place(variable) {
+        ValuePlace::Missing(reason) => AutoPlace::Missing(reason),
+        ValuePlace::Stack { offset } => AutoPlace::Stack { offset },
+        ValuePlace::Registers(held) => {
+            AutoPlace::Registers(held.iter().map(|held| held.register).collect())
+        }
+        ValuePlace::At(address) => AutoPlace::Memory(address),
+    }
+}
+
+fn place(variable: &PlacedVariable) -> ValuePlace {
+    match &variable.place {
+        Err(reason) => ValuePlace::Missing(reason.clone()),
+        Ok(Place::Empty) if variable.ty.size == 0 => ValuePlace::Registers(Vec::new()),
+        Ok(Place::Empty) => ValuePlace::Missing("has no bytes".to_owned()),
+        // SP at the first instruction points to the return address, 8 bytes below the CFA.
+        Ok(Place::Stack { offset }) => ValuePlace::Stack { offset: i64::from(*offset) + 8 },
+        Ok(Place::Registers(pieces)) => {
+            let held = |piece: &Piece| Held {
+                register: match piece.reg {
+                    Reg::Int(number) => number,
+                    Reg::Float(number) => number.saturating_add(VECTOR),
+                },
+                offset: piece.offset,
+                size: piece.size,
+            };
+            ValuePlace::Registers(pieces.iter().map(held).collect())
+        }
+    }
+}
+
+/// Whether what the pointer at `offset` of a variable leads to is what the caller passed.
+fn kept_behind(variable: &PlacedVariable, kept: &Kept, offset: u32) -> Result<(), Lost> {
+    match &variable.place {
+        Ok(Place::Registers(pieces)) => match pieces.iter().find(|piece| piece.offset == offset) {
+            Some(piece) => kept.behind_register(piece.reg),
+            None => Ok(()),
+        },
+        Ok(Place::Stack { offset: start }) => {
+            kept.behind_stack(i64::from(*start) + 8 + i64::from(offset))
+        }
+        Ok(Place::Empty) | Err(_) => Ok(()),
+    }
+}
+
+/// A shape in which no pointer of the value itself is followed that does not lead where it did.
+fn followed(shape: Shape, at: u32, kept: &dyn Fn(u32) -> Result<(), Lost>) -> Shape {
+    match shape {
+        Shape::Struct { mut members, omitted } => {
+            for member in &mut members {
+                let inner = std::mem::replace(&mut member.shape, Shape::Pointer);
+                member.shape = followed(inner, at.saturating_add(member.offset), kept);
+            }
+            Shape::Struct { members, omitted }
+        }
+        Shape::Only(mut member) => {
+            let inner = std::mem::replace(&mut member.shape, Shape::Pointer);
+            member.shape = followed(inner, at.saturating_add(member.offset), kept);
+            Shape::Only(member)
+        }
+        Shape::Written(writing, shape) => {
+            Shape::Written(writing, Box::new(followed(*shape, at, kept)))
+        }
+        // All elements have one shape: the first that is lost decides.
+        Shape::Array { len, shown, stride, elem } => {
+            let of = |index: u32| {
+                let at = at.saturating_add(index.saturating_mul(stride));
+                followed((*elem).clone(), at, kept)
+            };
+            let changed = (0..u32::from(shown)).map(of).find(|shape| *shape != *elem);
+            Shape::Array { len, shown, stride, elem: changed.map_or(elem, Box::new) }
+        }
+        other => match kept(at) {
+            Err(lost) if other.has_fields() => unfollowed(other, &lost),
+            _ => other,
+        },
+    }
+}
+
+fn unfollowed(shape: Shape, lost: &Lost) -> Shape {
+    match shape {
+        Shape::Slice { .. } => Shape::Slice { stride: 0, most: 0, elem: Box::new(Shape::Pointer) },
+        // Types never go away.
+        Shape::Interface { has_methods, .. } => {
+            Shape::Interface { has_methods, copy: 0, known: Vec::new() }
+        }
+        Shape::To { .. } | Shape::Map(_) | Shape::Chan | Shape::Func => Shape::Pointer,
+        _ => Shape::Unavailable(lost.to_string().into()),
+    }
+}
