@@ -11,7 +11,7 @@ use crate::reader::Reader;
 use crate::slice;
 use address::Avma;
 use binary::Executable;
-use capture::{Capture, Counters, Request, Scope};
+use capture::{Capture, CodeEffects, Counters, Request, Scope};
 use process::{FileIdentity, FileSource, Process};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::{BTreeMap, BTreeSet};
@@ -323,6 +323,22 @@ impl Capture for TrampolineCapture {
         }
         result
     }
+
+    fn code_effects(&self) -> Option<CodeEffects> {
+        let mut effects = CodeEffects::default();
+        let mut stops: Vec<Duration> = Vec::new();
+        for one in &self.installed {
+            let report = &one.target.report;
+            effects.code_bytes += one.target.area.code_len;
+            effects.functions += report.functions as u64;
+            effects.private_pages += report.private_pages as u64;
+            stops.extend(&report.stops);
+        }
+        stops.extend(self.removals.iter().flat_map(|removal| &removal.stops));
+        effects.stops = stops.len() as u64;
+        effects.longest_stop = stops.into_iter().max().unwrap_or_default();
+        Some(effects)
+    }
 }
 
 /// How long to wait before the next round, when so much was handed over in this one and the fullest
@@ -406,11 +422,15 @@ fn attach(pid: u32, request: &Request<'_>, order: &Order<'_>) -> Result<(Target,
         let target = Target::attach(process, memory, &place, &made.prepared)?;
         Ok((target, made))
     };
-    match attach(Hooks::Allowed) {
+    let result = match attach(Hooks::Allowed) {
         // Without the hook, and so without what can fault.
         Err(Error::ForeignHandler { .. }) => attach(Hooks::Forbidden),
         result => result,
-    }
+    };
+    result.map_err(|error| match install::is_carrier(pid) {
+        true => Error::Left { pid, source: Box::new(error) },
+        false => error,
+    })
 }
 
 /// The process must run the image that the plan is for.

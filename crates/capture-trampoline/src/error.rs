@@ -84,6 +84,15 @@ pub enum Error {
         /// The target.
         pid: u32,
     },
+    /// An installation failed, and what it had done could not be undone.
+    #[error("process {pid} keeps what was put into it so far: run `gospect detach -p {pid}`")]
+    Left {
+        /// The target, which runs on.
+        pid: u32,
+        /// Why it failed.
+        #[source]
+        source: Box<Error>,
+    },
     /// Anything else the kernel refused.
     #[error("failed to {what}")]
     Io {

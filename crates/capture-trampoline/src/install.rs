@@ -17,8 +17,8 @@ mod target;
 mod text;
 
 pub(crate) use gap::{Layout, Wanted};
-pub use leftovers::is_carrier;
 pub(crate) use leftovers::remove_leftovers;
+pub use leftovers::{has_leftovers, is_carrier};
 pub(crate) use place::Place;
 pub(crate) use remote::sleepers;
 pub(crate) use stacks::StackFacts;

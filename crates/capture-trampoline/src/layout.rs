@@ -77,6 +77,13 @@ pub const ENABLED: u32 = 0;
 /// no tracer.
 pub const OWNER: u32 = 8;
 
+/// Offset of [`CONTROL_MARK`] in the control page.
+pub const MARK: u32 = 16;
+
+/// What tells a control page from any other page. It is written first, so that a page whose tracer
+/// died before it had mapped more is known; a forked child finds zeroes.
+pub const CONTROL_MARK: [u8; 24] = *b"gospect: control page\xd2\x9b\x07";
+
 /// Where the rings lie in the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rings {

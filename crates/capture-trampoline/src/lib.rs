@@ -12,6 +12,7 @@ mod install;
 mod launch;
 pub mod layout;
 mod memory;
+mod offsets;
 pub mod payload;
 mod prepare;
 mod ptrace;
@@ -24,7 +25,7 @@ mod view;
 pub use crate::clock::why_unusable;
 pub use capture::{Options, TrampolineCapture, carrier, check, remove_leftovers};
 pub use error::Error;
-pub use install::{Removal, Report, is_carrier};
+pub use install::{Removal, Report, has_leftovers, is_carrier};
 pub use prepare::refusals;
 #[doc(hidden)]
 pub use step::set_step_hook;

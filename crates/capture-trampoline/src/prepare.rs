@@ -6,9 +6,9 @@ use crate::emit::{
 };
 use crate::install::{Layout, Place, Prepared, StackFacts, TextPatch, Wanted, sleepers};
 use crate::layout::{Rings, SLACK};
+use crate::offsets::Offsets;
 use crate::reader::SiteInfo;
 use address::{Avma, Bias, Svma};
-use binary::layout::RuntimeLayouts;
 use binary::{Executable, flag};
 use probe::Plan;
 use process::Process;
@@ -195,8 +195,8 @@ pub(crate) fn prepare(
 
 /// What does not depend on where in a process the code lies.
 fn options_of(executable: &Executable, sigtrampgo: Option<Svma>) -> EmitOptions {
-    let versions = RuntimeLayouts::new(executable.go_version(), None);
-    let field = |name| versions.field("runtime.m", name).ok().map(|field| field.offset as u32);
+    let offsets = Offsets::of(executable);
+    let field = |name| offsets.field("runtime.m", name).map(|offset| offset as u32);
     EmitOptions {
         code_base: Avma(0),
         bias: Bias(0),

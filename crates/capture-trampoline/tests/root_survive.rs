@@ -4,7 +4,9 @@
 mod support;
 
 use capture::Capture as _;
-use capture_trampoline::{TrampolineCapture, remove_leftovers, set_step_hook};
+use capture_trampoline::{
+    MAPPING_NAME, TrampolineCapture, has_leftovers, remove_leftovers, set_step_hook,
+};
 use process::{held_exec, spawn_held};
 use rustix::process::{Pid, Signal, getpid, kill_process};
 use std::collections::{BTreeMap, BTreeSet};
@@ -122,6 +124,7 @@ fn root_a_running_target_survives_each_step(path: &Path) {
             assert_eq!(removal.foreign, 0, "{place}");
             left += removal.left_bytes;
         }
+        assert_nothing_left(pid, &place);
         assert!(subject.different_bytes(pid).is_empty(), "step {step}, {place}");
     }
     assert_eq!(left, 0);
@@ -129,6 +132,62 @@ fn root_a_running_target_survives_each_step(path: &Path) {
     steps_of(&mut command(u64::MAX / 2));
     subject.assert_clean(pid);
     finish(target);
+}
+
+/// No area, no control page that stands alone, no descriptor.
+fn assert_nothing_left(pid: u32, place: &str) {
+    assert!(
+        !has_leftovers(pid),
+        "{place}: {}",
+        std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap()
+    );
+    let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    for descriptor in descriptors {
+        let link = std::fs::read_link(descriptor.unwrap().path()).unwrap_or_default();
+        assert!(!link.to_string_lossy().contains(MAPPING_NAME), "{place}: {}", link.display());
+    }
+}
+
+/// What a tracer that dies while it maps has left is known, however little it is.
+fn root_each_beginning_is_taken_out(path: &Path) {
+    let subject = Subject::new(path, &PATTERNS);
+    let mut target = Running::held(path, &["-for", "0", "-g", "3"]);
+    target.go();
+    let pid = target.pid();
+    let command = |steps| {
+        let mut command = tracer_command("attach", steps, path);
+        command.arg(pid.to_string());
+        command
+    };
+    for name in ["control mapped", "memfd made", "code mapped", "rings mapped", "mapped"] {
+        // Threads that are awake make the number of steps before differ.
+        let died = (0..20).any(|_| {
+            let step = step_named(&mut command(u64::MAX / 2), name);
+            let place = dies_at(&mut command(step));
+            if place != format!("step: {name}") {
+                _ = remove_leftovers(pid).unwrap();
+                return false;
+            }
+            assert!(target.is_running(), "died with the tracer: {place}");
+            assert!(has_leftovers(pid), "{place}");
+            let removal = remove_leftovers(pid).unwrap().expect("something is there");
+            assert_eq!((removal.foreign, removal.left_bytes), (0, 0), "{place}");
+            assert_nothing_left(pid, &place);
+            true
+        });
+        assert!(died, "no tracer died at: {name}");
+    }
+    subject.assert_clean(pid);
+    finish(target);
+}
+
+/// Which step of a whole capture has the name first.
+fn step_named(command: &mut Command, name: &str) -> u64 {
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{text}");
+    let mut steps = text.lines().filter_map(|line| line.strip_prefix("step: "));
+    steps.position(|step| step == name).unwrap() as u64 + 1
 }
 
 fn root_a_running_target_survives_random_moments(path: &Path) {
@@ -156,6 +215,7 @@ fn root_a_running_target_survives_random_moments(path: &Path) {
             _ => continue,
         }
         subject.assert_clean(pid);
+        assert_nothing_left(pid, "after a random moment");
     }
     remove_leftovers(pid).unwrap();
     assert!(subject.different_bytes(pid).is_empty());
@@ -329,6 +389,7 @@ fn main() -> ExitCode {
     }
     root_a_living_tracer_is_named(&path);
     root_a_program_that_replaces_another_is_left_alone();
+    root_each_beginning_is_taken_out(&path);
     root_a_running_target_survives_each_step(&path);
     root_a_running_target_survives_random_moments(&pie);
     root_a_launched_target_survives_each_step(&path);

@@ -96,6 +96,22 @@ pub enum Error {
     },
 }
 
+/// Code in the processes of a capture, all of them together, and what putting it there and taking it
+/// out has cost them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CodeEffects {
+    /// Bytes of code and tables mapped, whole pages.
+    pub code_bytes: u64,
+    /// Functions that lead there.
+    pub functions: u64,
+    /// Pages of text that were written: private to a process from then on, after the removal too.
+    pub private_pages: u64,
+    /// How often all threads of a process stood.
+    pub stops: u64,
+    /// The longest of these times.
+    pub longest_stop: Duration,
+}
+
 /// An installed plan.
 pub trait Capture {
     /// Name for the summary: `uprobe` or `trampoline`.
@@ -111,4 +127,10 @@ pub trait Capture {
     /// Removes everything from the targets. Records already produced stay readable with
     /// [`Capture::poll`]. Idempotent.
     fn detach(&mut self) -> Result<(), Error>;
+
+    /// What was done to the processes by a backend that writes code into them; complete after
+    /// [`Capture::detach`].
+    fn code_effects(&self) -> Option<CodeEffects> {
+        None
+    }
 }

@@ -1,7 +1,7 @@
 //! Two backends on one process: trampolines where they fit, uprobes in the functions that
 //! they refuse. Never both inside one function.
 
-use crate::{Capture, Counters, Error};
+use crate::{Capture, CodeEffects, Counters, Error};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -135,6 +135,10 @@ impl Capture for Merged {
         let first = self.first.detach();
         self.attached = false;
         second.and(first)
+    }
+
+    fn code_effects(&self) -> Option<CodeEffects> {
+        self.first.code_effects().or_else(|| self.second.code_effects())
     }
 }
 

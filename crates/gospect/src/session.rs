@@ -6,8 +6,8 @@ use crate::recording::Recording;
 use crate::symbols::Symbols;
 use anyhow::Context as _;
 use binary::code::ProbeCost;
-use capture::{Capture, Counters};
-use output::Clock;
+use capture::{Capture, CodeEffects, Counters};
+use output::{Clock, Trampolines};
 use probe::Plan;
 use probe::planner::Planned;
 use std::collections::BTreeSet;
@@ -328,6 +328,11 @@ impl Session {
         self.capture.counters().context("failed to read the capture's counters")
     }
 
+    /// What code in the processes did to them; complete after [`Session::detach`].
+    pub fn trampolines(&self) -> Option<Trampolines> {
+        self.capture.code_effects().map(trampolines)
+    }
+
     /// What the timeline counted.
     pub fn counters(&self) -> timeline::Counters {
         self.pipeline.counters()
@@ -344,5 +349,16 @@ impl Session {
         let Some(recording) = self.recording.take() else { return Ok(()) };
         let names = self.pipeline.new_names(&self.symbols).unwrap_or_default();
         recording.finish(&names, summary)
+    }
+}
+
+/// The same for the summary. To three decimals: a recorded file gives such a number back unchanged.
+pub fn trampolines(effects: CodeEffects) -> Trampolines {
+    Trampolines {
+        code_bytes: effects.code_bytes,
+        functions: effects.functions,
+        private_pages: effects.private_pages,
+        stops: effects.stops,
+        longest_stop_ms: (effects.longest_stop.as_secs_f64() * 1e6).round() / 1e3,
     }
 }

@@ -19,6 +19,18 @@ fn trace(pid: u32, more: &[&str]) -> Output {
     gospect().run(&[&TRACE[..], &["-p", &pid], more].concat())
 }
 
+/// Traces until a call is seen: on a busy machine the target may not run at all for a while.
+fn trace_calls(pid: u32, more: &[&str]) -> Output {
+    for _ in 0..20 {
+        let output = trace(pid, more);
+        if output.code != Some(3) {
+            output.expect_code(0);
+            return output;
+        }
+    }
+    panic!("no call of process {pid} is seen");
+}
+
 fn odd(what: &str) -> Target {
     let target = Target::start(&fixture("odd"), &["-do", what]);
     target.running.wait_for("odd", LIMIT);
@@ -31,7 +43,7 @@ fn root_restrictions_that_do_not_concern_us_are_none() {
     // become executable, code in parts of different protection, a thread of the kernel's.
     for what in ["seccomp-exec", "seccomp-kill", "mdwe", "protect", "uring"] {
         let target = odd(what);
-        trace(target.pid, &[]).expect_code(0);
+        trace_calls(target.pid, &[]);
         target.assert_clean(what);
         target.finish();
     }
@@ -42,8 +54,7 @@ fn root_a_function_that_the_program_has_replaced_is_left_alone() {
     let target = odd("write");
     let before = target.different();
     assert!(!before.is_empty());
-    let output = trace(target.pid, &["-v"]);
-    output.expect_code(0);
+    let output = trace_calls(target.pid, &["-v"]);
     // By neither backend. (Another one, where a goroutine was stopped just then, may get uprobes.)
     let untraced = output.stderr.split_once("not traced:").map_or("", |(_, listed)| listed);
     assert!(untraced.contains("main.victim: its code in memory differs"), "{}", output.stderr);
@@ -106,7 +117,7 @@ fn root_a_tracer_that_is_there_first_is_named() {
     target.assert_clean("strace");
     strace.kill().and_then(|()| strace.wait()).expect("our own child");
     assert!(target.running.is_running());
-    trace(target.pid, &[]).expect_code(0);
+    trace_calls(target.pid, &[]);
     target.assert_clean("after strace");
     target.finish();
 }
@@ -162,7 +173,7 @@ fn root_the_init_of_a_container_without_its_file_is_captured() {
     target.pid = child_of(target.pid);
     std::fs::remove_file(&path).expect("our own file");
     for _ in 0..2 {
-        trace(target.pid, &[]).expect_code(0);
+        trace_calls(target.pid, &[]);
         target.assert_clean("container");
     }
     target.finish();
@@ -236,7 +247,7 @@ fn root_a_handler_of_the_programs_own_gets_no_fault_of_ours() {
     let path = Fixture::build("odd_cgo", &newest(), Mode::Cgo);
     let target = Target::start(&path, &["-do", "handler"]);
     target.running.wait_for("odd", LIMIT);
-    trace(target.pid, &[]).expect_code(0);
+    trace_calls(target.pid, &[]);
     target.assert_clean("handler");
     target.finish();
 }
@@ -268,8 +279,37 @@ fn root_unusual_schedulers_are_none_to_us() {
         command.args(["-g", "6"]).envs(way.iter().copied());
         let target = Target::spawn(command, &path);
         target.running.wait_for("odd", LIMIT);
-        trace(target.pid, &["-u", "fmt.*", "-u", "runtime.mallocgc*"]).expect_code(0);
+        trace_calls(target.pid, &["-u", "fmt.*", "-u", "runtime.mallocgc*"]);
         target.assert_clean(way[0].0);
         target.finish();
     }
+}
+
+/// A release that no table knows: its debug info serves, or one line says what is missing.
+#[test]
+fn root_a_release_that_is_not_known_is_traced_by_its_debug_info() {
+    let dir = common::Directory::new();
+    let go = newest();
+    let path = dir.copy(&Fixture::build("unrest", &go, Mode::Exe), "unrest");
+    let (known, other) = (format!("go{}", go.version), format!("go9{}", &go.version[1..]));
+    let change = format!("s/{known}/{other}/g");
+    let changed = Command::new("sed").args(["-i", &change]).arg(&path).env("LC_ALL", "C").status();
+    assert!(changed.expect("sed").success());
+    let how = ["trace", "--backend", "trampoline", "--format", "json", "-u", "main.deep", "--"];
+    let run = |path: &Path| {
+        let command = [path.to_str().expect("a path"), "-do", "gc", "-n", "20"];
+        gospect().run(&[&how[..], &command].concat())
+    };
+    let output = run(&path);
+    output.expect_code(0);
+    // Fields of the runtime that only the debug info can name: threads, and goroutines that end.
+    let calls = output.calls_of("main.deep");
+    assert_eq!(calls.len(), 20 * 31);
+    assert!(calls.iter().all(|call| call["tid"].as_u64() > Some(0)), "{}", calls[0]);
+    assert_eq!(output.of_type("summary")[0]["invalid"], 0);
+
+    let stripped = Command::new("objcopy").arg("--strip-debug").arg(&path).status();
+    assert!(stripped.expect("objcopy").success());
+    let missing = format!("the layout of runtime.g in {other} is not known");
+    expect_line(&run(&path), 1, &[&missing, "use a build with debug info"]);
 }

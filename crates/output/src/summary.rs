@@ -19,6 +19,46 @@ pub struct RefusedFunction {
     pub reason: String,
 }
 
+/// Code in the traced processes, all of them together, and what it has cost them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Trampolines {
+    /// Bytes of code and tables mapped, whole pages.
+    pub code_bytes: u64,
+    /// Functions with jumps to it, those of the watched runtime included.
+    pub functions: u64,
+    /// Pages of text that were written: private to a process from then on, after the removal too.
+    pub private_pages: u64,
+    /// How often all threads of a process stood.
+    pub stops: u64,
+    /// The longest of these times, milliseconds.
+    pub longest_stop_ms: f64,
+}
+
+impl Trampolines {
+    /// Takes in those of another capture.
+    pub fn add(&mut self, other: &Self) {
+        self.code_bytes += other.code_bytes;
+        self.functions += other.functions;
+        self.private_pages += other.private_pages;
+        self.stops += other.stops;
+        self.longest_stop_ms = self.longest_stop_ms.max(other.longest_stop_ms);
+    }
+
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        let each = self.code_bytes.checked_div(self.functions).unwrap_or(0);
+        let pages = count(self.private_pages, "page", "pages");
+        let stops = count(self.stops, "stop", "stops");
+        writeln!(
+            out,
+            "  {} KiB of code ({each} bytes for each function with a jump), {pages} of text made \
+             private; {stops}, the longest {}",
+            self.code_bytes >> 10,
+            milliseconds(self.longest_stop_ms)
+        )
+    }
+}
+
 /// The summary of one capture. `None` is "not known", and stands as `null` in JSON.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "summary", default)]
@@ -69,6 +109,9 @@ pub struct Summary {
     pub target_exit: Option<i32>,
     /// The signal that ended the launched command, or one of the processes attached to.
     pub target_signal: Option<i32>,
+    /// What trampolines did to the processes, when there were any; the key is left out otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trampolines: Option<Trampolines>,
     /// Why nothing was seen, when nothing was.
     pub zero_hits: Option<String>,
     /// Anything else the person should know.
@@ -153,6 +196,9 @@ impl Summary {
         .collect();
         if !times.is_empty() {
             writeln!(out, "  {}", times.join(", "))?;
+        }
+        if let Some(trampolines) = &self.trampolines {
+            trampolines.write_text(out)?;
         }
         if let Some(status) = self.target_exit {
             writeln!(out, "  the command ended with status {status}")?;

@@ -5,8 +5,8 @@
 mod support;
 
 use output::{
-    Clock, Json, Summary, SymbolTable, Text, TextOptions, write_stat_json, write_stat_table,
-    zero_hits_reason,
+    Clock, Json, Summary, SymbolTable, Text, TextOptions, Trampolines, write_stat_json,
+    write_stat_table, zero_hits_reason,
 };
 use probe::value::ValueKind;
 use probe::{Refusal, RefusalReason};
@@ -212,6 +212,10 @@ fn summaries_name_what_was_refused_and_why_nothing_was_seen() {
     full.count(&timeline.counters());
     (full.attach_ms, full.detach_ms, full.overhead_pct) = (Some(3.25), Some(0.5), Some(1.25));
     (full.target_exit, full.lost) = (Some(3), 7);
+    let (code_bytes, functions, private_pages) = (8192, 90, 12);
+    let (stops, longest_stop_ms) = (3, 1.5);
+    full.trampolines =
+        Some(Trampolines { code_bytes, functions, private_pages, stops, longest_stop_ms });
     full.notes.push("a note\x1b[31m".to_owned());
     let old = Story::of(&["main.a"]).ret("main.a", 100, &[]).events(Options::default()).1;
     let mut empty = Summary::of_plan("uprobe", &Story::of(&["main.a"]).plan);

@@ -19,6 +19,8 @@ pub struct Mapping {
     pub executable: bool,
     /// Whether it can be written.
     pub writable: bool,
+    /// Whether what is written to it is seen by others who have it.
+    pub shared: bool,
     /// Inode of the file, 0 for anonymous memory.
     pub inode: u64,
     /// The file, as the kernel names it (with ` (deleted)` when it is).
@@ -52,6 +54,7 @@ impl Maps {
                 offset: FileOffset(map.offset),
                 executable: map.perms.contains(MMPermissions::EXECUTE),
                 writable: map.perms.contains(MMPermissions::WRITE),
+                shared: map.perms.contains(MMPermissions::SHARED),
                 inode: map.inode,
                 path,
                 label,

@@ -4,7 +4,7 @@ use super::gap::{Layout, PAGE};
 use super::remote::Remote;
 use crate::Error;
 use crate::clock;
-use crate::layout::{ENABLED, OWNER};
+use crate::layout::{CONTROL_MARK, ENABLED, MARK, OWNER};
 use crate::memory::TargetMemory;
 use crate::rings::Ring;
 use crate::step;
@@ -130,6 +130,8 @@ fn map_all(
     let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     remote.map(layout.control, PAGE, read_write, anonymous, None)?;
     done.push(control_range);
+    // At once: until then nobody knows whose page it is when we die.
+    memory.write(layout.control.add(u64::from(MARK)), &CONTROL_MARK)?;
     step::at("control mapped");
     // A forked child finds the page zeroed, which turns its hits off.
     let wipe = libc::MADV_WIPEONFORK as u64;

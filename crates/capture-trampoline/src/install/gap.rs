@@ -108,6 +108,7 @@ mod tests {
             offset: FileOffset(0),
             executable: false,
             writable: false,
+            shared: false,
             inode: 0,
             path: None,
             label: None,

@@ -11,10 +11,10 @@ use super::target::{Removal, Unmapping};
 use super::text::{self, Direction, TextPatch};
 use crate::Error;
 use crate::emit::PATCH_LEN;
-use crate::layout::{ENABLED, OWNER};
+use crate::layout::{CONTROL_MARK, ENABLED, MARK, OWNER};
 use crate::memory::TargetMemory;
 use crate::ptrace;
-use address::{Avma, ReadMemory as _};
+use address::{Avma, ReadMemory};
 use binary::{Executable, Image};
 use process::{Mapping, Maps, Process};
 use std::ops::Range;
@@ -39,6 +39,20 @@ struct Found {
 }
 
 impl Found {
+    /// What the process has of ours.
+    fn of(process: &Process) -> Result<Self, Error> {
+        let maps = process.maps()?;
+        let mut found = Self::in_maps(&maps);
+        let memory = process.memory()?;
+        // A tracer that died early has left nothing but the page: alone, and known by its mark.
+        let alone = maps.mappings.iter().filter(|mapping| is_page(mapping));
+        let alone = alone.map(|mapping| mapping.start..mapping.end);
+        let marked = alone.filter(|page| !found.control.contains(page) && is_marked(page, &memory));
+        let marked: Vec<_> = marked.collect();
+        found.control.extend(marked);
+        Ok(found)
+    }
+
     fn in_maps(maps: &Maps) -> Self {
         let mut found = Self::default();
         for mapping in &maps.mappings {
@@ -47,16 +61,15 @@ impl Found {
             } else if is_named(mapping, RINGS_NAME) {
                 found.rings.push((mapping.start..mapping.end, mapping.inode));
                 let page = maps.find(Avma(mapping.start.0.wrapping_sub(1)));
-                let is_control =
-                    |m: &&Mapping| m.inode == 0 && m.writable && m.end.since(m.start) == Some(PAGE);
-                found.control.extend(page.filter(is_control).map(|m| m.start..m.end));
+                found.control.extend(page.filter(|m| is_page(m)).map(|m| m.start..m.end));
             }
         }
         found
     }
 
-    fn is_empty(&self) -> bool {
-        self.code.is_empty() && self.rings.is_empty()
+    /// Whether it is code, which the process may run, or rings.
+    fn has_areas(&self) -> bool {
+        !self.code.is_empty() || !self.rings.is_empty()
     }
 
     fn ranges(&self) -> Vec<(u64, u64)> {
@@ -70,6 +83,18 @@ impl Found {
     }
 }
 
+/// Whether a mapping is one page of private memory, as a control page is.
+fn is_page(mapping: &Mapping) -> bool {
+    let is_small = mapping.end.since(mapping.start) == Some(PAGE);
+    is_small && mapping.inode == 0 && mapping.writable && !mapping.executable
+}
+
+fn is_marked(page: &Range<Avma>, memory: &dyn ReadMemory) -> bool {
+    let mut mark = [0; CONTROL_MARK.len()];
+    let read = memory.read_memory(page.start.add(u64::from(MARK)), &mut mark);
+    read.is_ok() && mark == CONTROL_MARK
+}
+
 fn is_named(mapping: &Mapping, name: &str) -> bool {
     let path = mapping.path.as_deref().map(|path| path.to_string_lossy());
     path.is_some_and(|path| {
@@ -80,14 +105,20 @@ fn is_named(mapping: &Mapping, name: &str) -> bool {
 /// Whether anything of ours is mapped in the process; `false` when that cannot be told.
 pub fn is_carrier(pid: u32) -> bool {
     let maps = Process::open(pid).and_then(|process| process.maps());
-    maps.is_ok_and(|maps| !Found::in_maps(&maps).is_empty())
+    maps.is_ok_and(|maps| Found::in_maps(&maps).has_areas())
+}
+
+/// Whether [`remove_leftovers`] would find anything in the process; `false` when that cannot be told.
+pub fn has_leftovers(pid: u32) -> bool {
+    let found = Process::open(pid).map_err(Error::from).and_then(|process| Found::of(&process));
+    found.is_ok_and(|found| found != Found::default())
 }
 
 /// Takes everything out. `Ok(None)` when there is nothing.
 pub(crate) fn remove_leftovers(pid: u32) -> Result<Option<Removal>, Error> {
     let process = Process::open(pid)?;
-    let found = Found::in_maps(&process.maps()?);
-    if found.is_empty() {
+    let found = Found::of(&process)?;
+    if found == Found::default() {
         return Ok(None);
     }
     // What a forked child has is its own, whoever captures its parent.

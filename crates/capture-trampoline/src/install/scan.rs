@@ -3,7 +3,8 @@
 //! A goroutine that was preempted asynchronously, and whatever a signal interrupted, goes on
 //! one day at an address that stands somewhere in memory. If it points into the middle of a
 //! patch, the patch must wait. The search is conservative: every aligned word of resident,
-//! private, writable memory that nobody's file backs may be one. Words that merely look so,
+//! private, writable memory may be one, whoever's stack it is; of a file's, in the pages that were
+//! written (a signal stack of C may lie in .data or .bss). Words that merely look so,
 //! stale frames among them, cost a retry, and at the worst one function.
 
 use super::gap::PAGE;
@@ -30,6 +31,9 @@ const MAX_WORKERS: usize = 4;
 
 /// Present or swapped, in an entry of `/proc/PID/pagemap`.
 const RESIDENT: u64 = 3 << 62;
+
+/// A page of a file, or shared.
+const FILE_PAGE: u64 = 1 << 61;
 
 /// Address ranges to look for, each with a number.
 #[derive(Clone, Debug, Default)]
@@ -147,10 +151,12 @@ fn resident_runs(stopped: &Stopped, maps: &Maps) -> Result<Vec<Range<u64>>, Erro
     let stack_pointers = stack_pointers(stopped)?;
     let mut runs = Vec::new();
     let mut total = 0u64;
-    for mapping in maps.mappings.iter().filter(|m| m.writable && m.inode == 0) {
+    let own = |m: &&Mapping| m.writable && (m.inode == 0 || !m.shared);
+    for mapping in maps.mappings.iter().filter(own) {
         let before = runs.len();
         let start = live_start(mapping, &stack_pointers);
-        add_runs(&pagemap, start, mapping.end.0, &mut runs).map_err(failed)?;
+        let without = if mapping.inode == 0 { 0 } else { FILE_PAGE };
+        add_runs(&pagemap, start..mapping.end.0, without, &mut runs).map_err(failed)?;
         total += runs.iter().skip(before).map(|run: &Range<u64>| run.end - run.start).sum::<u64>();
         if total > MAX_SCAN {
             return Err(Error::Unsuitable {
@@ -190,13 +196,15 @@ fn stack_pointers(stopped: &Stopped) -> Result<Vec<u64>, Error> {
     Ok(pointers)
 }
 
+/// The resident pages of `range`, but for those with a bit of `without` set in their entry.
 fn add_runs(
     pagemap: &File,
-    start: u64,
-    end: u64,
+    range: Range<u64>,
+    without: u64,
     runs: &mut Vec<Range<u64>>,
 ) -> std::io::Result<()> {
     const ENTRIES: u64 = 8192;
+    let Range { start, end } = range;
     let mut buffer = vec![0; ENTRIES as usize * 8];
     let (mut page, last) = (start / PAGE, end.div_ceil(PAGE));
     let mut run: Option<Range<u64>> = None;
@@ -210,7 +218,8 @@ fn add_runs(
         for entry in bytes[..read].chunks_exact(8) {
             let mut word = [0; 8];
             word.copy_from_slice(entry);
-            let resident = u64::from_le_bytes(word) & RESIDENT != 0;
+            let entry = u64::from_le_bytes(word);
+            let resident = entry & RESIDENT != 0 && entry & without == 0;
             let (from, to) = ((page * PAGE).max(start), (page + 1) * PAGE);
             match &mut run {
                 Some(open) if resident && to - open.start <= PIECE => open.end = to,
@@ -224,4 +233,38 @@ fn add_runs(
     }
     runs.extend(run);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{MemfdFlags, memfd_create};
+    use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+    use std::io::Write as _;
+
+    /// A signal stack that lies in a program's own data is a page of that file that was written.
+    #[test]
+    fn of_a_private_file_the_pages_that_were_written_are_looked_through() {
+        let mut file = File::from(memfd_create("scan-test", MemfdFlags::CLOEXEC).unwrap());
+        file.write_all(&[1; 4 * PAGE as usize]).unwrap();
+        let (protection, len) = (ProtFlags::READ | ProtFlags::WRITE, 4 * PAGE as usize);
+        // SAFETY: a new mapping where the kernel likes, of a file that keeps its length.
+        let start = unsafe {
+            mmap(std::ptr::null_mut(), len, protection, MapFlags::PRIVATE, &file, 0).unwrap()
+        };
+        let page = |index: usize| start.cast::<u8>().wrapping_add(index * PAGE as usize);
+        // SAFETY: the mapping is four pages long, readable and writable, and nobody else's.
+        unsafe {
+            assert_eq!(page(1).read_volatile(), 1);
+            page(2).write_volatile(2);
+        }
+        let pagemap = File::open("/proc/self/pagemap").unwrap();
+        let range = start as u64..start as u64 + len as u64;
+        let mut runs = Vec::new();
+        add_runs(&pagemap, range, FILE_PAGE, &mut runs).unwrap();
+        let written = page(2) as u64;
+        assert_eq!((runs.len(), runs.first()), (1, Some(&(written..written + PAGE))));
+        // SAFETY: nothing refers to the mapping any more.
+        unsafe { munmap(start, len).unwrap() };
+    }
 }

@@ -11,9 +11,9 @@
 
 use super::scan::Wanted;
 use crate::memory::TargetMemory;
+use crate::offsets::Offsets;
 use crate::ptrace::Registers;
 use address::{Avma, ReadMemory as _};
-use binary::layout::RuntimeLayouts;
 use binary::{Executable, tls};
 use std::ops::Range;
 
@@ -38,10 +38,10 @@ pub(crate) struct StackFacts {
 }
 
 impl StackFacts {
-    /// By the executable's version; `None` when it is not a known one.
+    /// `None` when the executable's version is not known and it has no debug info.
     pub(crate) fn of(executable: &Executable) -> Option<Self> {
-        let layouts = RuntimeLayouts::new(executable.go_version(), None);
-        let field = |structure, field| Some(layouts.field(structure, field).ok()?.offset);
+        let offsets = Offsets::of(executable);
+        let field = |structure, field| offsets.field(structure, field);
         Some(Self {
             tls_g: tls::g_offset(executable).ok()?.0,
             g_stack_hi: field("runtime.g", "stack.hi")?,

@@ -17,6 +17,7 @@ use address::Avma;
 use process::Process;
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Stops in which a thread is looked for that may be left alone at any moment.
@@ -59,6 +60,8 @@ pub struct Report {
     pub private_pages: usize,
     /// Patches in place.
     pub patches: usize,
+    /// Functions that carry them.
+    pub functions: usize,
     /// Functions (of the plan) left alone because a goroutine is parked inside a place to patch.
     pub busy: BTreeSet<u32>,
     /// Functions left alone because the code in memory is not the file's.
@@ -165,6 +168,7 @@ impl Target {
         target.report.private_pages = written.pages;
         target.report.patches = written.right;
         target.patches = patches;
+        target.count_functions();
         target.area.enable(&target.memory, true)?;
         step::at("patched");
         target.report.stops.push(stopped.elapsed());
@@ -193,9 +197,16 @@ impl Target {
                 patches: &waiting,
                 wanted: Wanted::inside(hook.iter().chain(&waiting)),
                 relocated: &*prepared.relocated,
+                has_begun: AtomicBool::new(false),
             };
-            let ((busy, written), stop) =
-                while_stopped(&self.memory, |stopped| work.patch(stopped))?;
+            let done = while_stopped(&self.memory, |stopped| work.patch(stopped));
+            if done.is_err() && work.has_begun.into_inner() {
+                // Nobody knows which of them are in, and a removal takes out those that are.
+                self.hook = prepared.hook;
+                self.patches.append(&mut waiting);
+                self.patches.sort_unstable_by_key(|patch| patch.start);
+            }
+            let ((busy, written), stop) = done?;
             if !busy.contains(&HOOK) {
                 self.hook = prepared.hook;
             }
@@ -210,7 +221,13 @@ impl Target {
         }
         self.patches.sort_unstable_by_key(|patch| patch.start);
         self.report.busy = waiting.iter().map(|patch| patch.function).collect();
+        self.count_functions();
         Ok(())
+    }
+
+    fn count_functions(&mut self) {
+        let functions = self.patches.iter().map(|patch| patch.function);
+        self.report.functions = functions.collect::<BTreeSet<_>>().len();
     }
 
     /// Restores the text, and unmaps the areas when nothing can return into them any more.
@@ -396,6 +413,8 @@ struct Work<'a> {
     patches: &'a [TextPatch],
     wanted: Wanted,
     relocated: &'a (dyn Fn(Avma) -> Option<Avma> + Send + Sync),
+    /// Whether something may have been written.
+    has_begun: AtomicBool,
 }
 
 impl Work<'_> {
@@ -430,6 +449,7 @@ impl Work<'_> {
         }
         let hook = self.hook.filter(|_| !busy.contains(&HOOK));
         let free = self.patches.iter().filter(|patch| !busy.contains(&patch.function));
+        self.has_begun.store(true, Ordering::Relaxed);
         let written = write_in(memory, hook, free)?;
         step::at("patched");
         Ok((busy, written))

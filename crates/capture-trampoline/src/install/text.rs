@@ -12,6 +12,9 @@ use crate::step;
 use address::{Avma, Bias, ReadMemory as _};
 use std::collections::BTreeSet;
 
+/// `int3`.
+const BREAKPOINT: u8 = 0xcc;
+
 /// One patch, in a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TextPatch {
@@ -89,7 +92,6 @@ pub(crate) fn is_rewritten(
     memory: &TargetMemory,
     mut patches: impl Iterator<Item = TextPatch>,
 ) -> bool {
-    const BREAKPOINT: u8 = 0xcc;
     patches.any(|patch| {
         let mut live = [0; PATCH_LEN];
         let read = memory.read_memory(patch.start, &mut live);
@@ -125,7 +127,7 @@ pub(crate) fn write<'a>(
             if there == Some(direction.from(patch)) {
                 memory.write(patch.start, &direction.to(patch))?;
                 fresh.push(patch);
-            } else if there != Some(direction.to(patch)) {
+            } else if there != Some(direction.to(patch)) && !is_out(there, patch, direction) {
                 written.foreign += 1;
                 continue;
             }
@@ -142,6 +144,15 @@ pub(crate) fn write<'a>(
         }
     }
     Ok(written)
+}
+
+/// Whether a jump is out although somebody's breakpoint stands there.
+fn is_out(there: Option<[u8; PATCH_LEN]>, patch: &TextPatch, direction: Direction) -> bool {
+    let holds = |bytes: &[u8; PATCH_LEN]| {
+        let mut pairs = there.iter().flatten().zip(bytes);
+        there.is_some() && pairs.all(|(live, byte)| live == byte || *live == BREAKPOINT)
+    };
+    direction == Direction::Out && holds(&patch.original) && !holds(&patch.replacement)
 }
 
 struct Live {

@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 /// Longest pause between two looks at a thread that should stop.
 const MAX_PAUSE: Duration = Duration::from_millis(1);
 
+/// How often a thread is asked that the kernel does not let us trace, [`MAX_PAUSE`] apart.
+const SEIZE_ATTEMPTS: u32 = 5;
+
 /// A thread that we trace.
 #[derive(Debug)]
 pub(crate) struct Thread {
@@ -30,12 +33,19 @@ pub(super) enum State {
 impl Thread {
     /// Starts to trace `tid`; `Ok(None)` when it is gone, a zombie, or runs no code of the program.
     pub(super) fn seize(pid: u32, tid: u32) -> Result<Option<Self>, Error> {
-        match sys::seize(tid) {
-            Ok(()) => Ok(Some(Self { pid, tid, state: State::Running })),
-            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(None),
-            Err(_) if super::access::is_zombie(pid, tid) => Ok(None),
-            Err(_) if super::access::is_worker(pid, tid) => Ok(None),
-            Err(error) => Err(super::access::why_refused(pid, tid, error)),
+        let mut attempt = 1;
+        loop {
+            match sys::seize(tid) {
+                Ok(()) => return Ok(Some(Self { pid, tid, state: State::Running })),
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(None),
+                Err(_) if super::access::is_zombie(pid, tid) => return Ok(None),
+                Err(_) if super::access::is_worker(pid, tid) => return Ok(None),
+                // The leader, dying in an execve, is refused as the dead are. When its state is
+                // looked at, the thread that called execve may have its place, and is alive.
+                Err(_) if attempt < SEIZE_ATTEMPTS => std::thread::sleep(MAX_PAUSE),
+                Err(error) => return Err(super::access::why_refused(pid, tid, error)),
+            }
+            attempt += 1;
         }
     }
 

@@ -4,7 +4,7 @@ use crate::args::DetachArgs;
 use crate::failure::{Outcome, nothing, usage};
 use crate::sink;
 use anyhow::Context as _;
-use capture_trampoline::{Removal, remove_leftovers};
+use capture_trampoline::{Removal, has_leftovers, remove_leftovers};
 use std::io::Write as _;
 
 /// Looks into the processes named, or into all.
@@ -45,15 +45,11 @@ pub fn run(args: &DetachArgs) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Processes whose mappings have our name; others need no look.
+/// Processes that have something of ours; others need no look.
 fn every_process() -> Vec<u32> {
-    let named = |pid: &u32| {
-        std::fs::read_to_string(format!("/proc/{pid}/maps"))
-            .is_ok_and(|maps| maps.contains(capture_trampoline::MAPPING_NAME))
-    };
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter(|&pid| pid != std::process::id()).filter(named).collect()
+    pids.filter(|&pid| pid != std::process::id()).filter(|&pid| has_leftovers(pid)).collect()
 }
 
 struct Told<'a>(&'a Removal);

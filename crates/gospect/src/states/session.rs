@@ -4,12 +4,12 @@ use super::found::found_records;
 use super::pipeline::{StatesOptions, StatesPipeline};
 use crate::clock;
 use crate::recording::Recording;
-use crate::session::{Costs, Tariff};
+use crate::session::{Costs, Tariff, trampolines};
 use crate::symbols::Symbols;
 use crate::target::Target;
 use anyhow::Context as _;
 use capture::{Capture, Counters};
-use output::{Clock, StatesPart, Summary};
+use output::{Clock, StatesPart, Summary, Trampolines};
 use probe::Plan;
 use probe::planner::Planned;
 use std::collections::{BTreeSet, VecDeque};
@@ -222,6 +222,11 @@ impl StatesSession {
             self.detach_time = Some(start.elapsed());
         }
         Ok(())
+    }
+
+    /// What code in the processes did to them; complete after [`StatesSession::detach`].
+    pub fn trampolines(&self) -> Option<Trampolines> {
+        self.capture.code_effects().map(trampolines)
     }
 
     /// How long [`StatesSession::detach`] took.

@@ -23,6 +23,9 @@ pub fn summarize(running: &mut Running<'_>, reason: Reason) -> anyhow::Result<(S
         total.lost += session.capture_counters()?.lost.max(session.counters().lost);
         total.processes += session.processes() as u64;
         detach += session.detach_time().unwrap_or_default();
+        if let Some(trampolines) = session.trampolines() {
+            total.trampolines.get_or_insert_default().add(&trampolines);
+        }
         changes += session.counters().changes;
     }
     let elapsed = running.started.elapsed();

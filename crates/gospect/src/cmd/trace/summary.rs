@@ -29,6 +29,9 @@ pub fn summarize(
         one.lost = session.capture_counters()?.lost;
         one.count(&session.counters());
         detach += session.detach_time().unwrap_or_default();
+        if let Some(trampolines) = session.trampolines() {
+            total.trampolines.get_or_insert_default().add(&trampolines);
+        }
         cost_ns += session.cost_ns();
         total.processes += session.processes() as u64;
         add(&mut total, one);
