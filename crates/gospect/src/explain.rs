@@ -166,8 +166,8 @@ pub fn leftovers(processes: &[Process]) -> impl Iterator<Item = String> {
     let carriers = processes.iter().map(Process::pid);
     carriers.filter(|&pid| capture_trampoline::is_carrier(pid)).map(|pid| {
         format!(
-            "process {pid} keeps code of gospect, since something may still return into it: \
-             `gospect detach -p {pid}` takes it out later"
+            "process {pid} keeps code of gospect, since something may still return into it, or \
+             another tool has changed a jump that leads there: `gospect detach -p {pid}` takes it out later"
         )
     })
 }
