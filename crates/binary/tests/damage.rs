@@ -8,6 +8,8 @@ use binary::Executable;
 use common::{Damaged, damaged, open_good};
 use proptest::prelude::*;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 use testkit::{Fixture, Mode};
@@ -68,6 +70,38 @@ fn load(mode: Mode) -> Good {
 /// `p_type` values.
 mod segment_type {
     pub const NOTE: u32 = 4;
+}
+
+/// A file that loses its end between two reads, and grows again when `again` is set.
+struct Shrinking {
+    bytes: Arc<Vec<u8>>,
+    kept: u64,
+    /// Reads that still find everything.
+    good: usize,
+    again: bool,
+    reads: AtomicUsize,
+}
+
+impl Shrinking {
+    fn is_short(&self, reads: usize) -> bool {
+        reads >= self.good && !(self.again && reads.is_multiple_of(2))
+    }
+}
+
+impl ReadAt for Shrinking {
+    fn size(&self) -> u64 {
+        let is_short = self.is_short(self.reads.load(Ordering::Relaxed));
+        if is_short { self.kept } else { self.bytes.len() as u64 }
+    }
+
+    fn read_exact_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let is_short = self.is_short(self.reads.fetch_add(1, Ordering::Relaxed));
+        let end = offset.checked_add(buf.len() as u64);
+        if is_short && end.is_none_or(|end| end > self.kept) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.bytes.read_exact_at(offset, buf)
+    }
 }
 
 static EXE: LazyLock<Good> = LazyLock::new(|| load(Mode::Exe));
@@ -144,6 +178,19 @@ proptest! {
         let good = good(pie);
         let size = (good.bytes.len() as f64 * kept) as u64;
         read_everything(Arc::new(Damaged { bytes: good.bytes.clone(), size, patches: vec![] }));
+    }
+
+    #[test]
+    fn a_file_that_shrinks_while_it_is_read_is_survived(
+        pie: bool,
+        kept in 0.0..1.0f64,
+        good in prop_oneof![0usize..64, 0usize..4096],
+        again: bool,
+    ) {
+        let bytes = self::good(pie).bytes.clone();
+        let kept = (bytes.len() as f64 * kept) as u64;
+        let reads = AtomicUsize::new(0);
+        read_everything(Arc::new(Shrinking { bytes, kept, good, again, reads }));
     }
 
     #[test]
