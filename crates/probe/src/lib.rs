@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod compile;
+pub mod expression;
 pub mod golden;
 pub mod interpret;
 pub mod limits;
