@@ -6,6 +6,7 @@
 //! `morestack` and jump back to the function's first byte, so a probe there counts twice.
 
 mod analyze;
+mod called_swaps;
 mod kept;
 mod kernel;
 mod liveness;

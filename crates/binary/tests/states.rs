@@ -49,7 +49,8 @@ fn listing(sites: &[(Function, Swap)], places: bool) -> String {
             _ = write!(text, "+{:x} next +{:x}", at(swap.address), at(swap.after));
         }
         let [base, new] = [swap.base, swap.new].map(|number| REGISTERS[usize::from(number)]);
-        _ = write!(text, " g={base} new={new}");
+        let what = if swap.is_call { "called field" } else { "g" };
+        _ = write!(text, " {what}={base} new={new}");
         if places && let Some(outcome) = swap.outcome {
             let cost = match outcome.cost {
                 ProbeCost::Emulated => "emulated",
@@ -73,6 +74,25 @@ fn the_places_of_each_release_are_these() {
         text.push_str(&listing(&sites(&fixture(&go, Mode::Exe)), true));
     }
     assert_golden(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/states.txt"), &text);
+}
+
+/// Without inlining the functions with a swap of their own call what swaps, from Go 1.21 on.
+#[test]
+fn without_inlining_the_same_functions_call_what_swaps() {
+    for go in toolchains() {
+        let of = |mode| sites(&fixture(&go, mode));
+        let holders = |sites: &[(Function, Swap)]| -> Vec<String> {
+            sites.iter().map(|(function, _)| function.name.clone()).collect()
+        };
+        let (plain, other) = (of(Mode::Exe), of(Mode::NoOpt));
+        assert_eq!(holders(&other), holders(&plain), "go {}", go.version);
+        for (function, swap) in &other {
+            let what = format!("go {}: {} {swap:?}", go.version, function.name);
+            let is_method = go.minor >= 21 && function.name != "runtime.allGsSnapshotSortedForGC";
+            assert!(swap.is_call || !is_method, "{what}");
+            assert!(swap.outcome.is_some(), "{what}");
+        }
+    }
 }
 
 #[test]

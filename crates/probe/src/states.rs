@@ -29,6 +29,23 @@ const SCAN_BIT: [&str; 2] = ["runtime.castogscanstatus", "runtime.casfrom_Gscans
 /// What makes a goroutine; its result is the new g.
 pub const CREATING: &str = "runtime.newproc1";
 
+/// Sets the wait reason of a goroutine that only looks blocked (`runtime/proc.go`): older versions
+/// leave the reason of the last wait there, or set it afterwards.
+const GIVING_REASON: &str = "runtime.casGToWaiting";
+
+/// What a goroutine seems to be in while its thread works for it on the system stack
+/// (`gosave_systemstack_switch`, `runtime/asm_amd64.s`).
+const SYSTEM_STACK: &str = "runtime.systemstack_switch";
+
+/// Where it is when it blocks.
+const BLOCKING: &str = "runtime.gopark";
+
+/// Bytes of a call of a function by its distance.
+const CALL_LEN: u64 = 5;
+
+/// What of an address is the same wherever an image is loaded.
+const IN_PAGE: u64 = 0xfff;
+
 /// Register of the result of [`CREATING`].
 const RAX: u8 = 0;
 
@@ -47,6 +64,8 @@ pub struct StateOffsets {
     pub gopc: u32,
     /// `startpc`: the function that the goroutine begins with.
     pub startpc: u32,
+    /// `sched.pc`: where the goroutine goes on.
+    pub sched_pc: u32,
 }
 
 impl StateOffsets {
@@ -65,6 +84,7 @@ impl StateOffsets {
             parent_goid,
             gopc: field("gopc")?,
             startpc: field("startpc")?,
+            sched_pc: field("sched.pc")?,
         })
     }
 }
@@ -81,6 +101,9 @@ pub struct StateChange {
     pub old: u32,
     /// State afterwards.
     pub new: u32,
+    /// Whether the goroutine's thread works on its system stack: what looks like waiting then
+    /// is none. Known only of versions whose wait reasons do not tell.
+    pub on_system_stack: bool,
 }
 
 /// What the reader of state records needs to know besides the sites.
@@ -88,6 +111,10 @@ pub struct StateChange {
 pub struct StateNames {
     /// Names of wait reasons by number; empty when they are not known.
     pub reasons: Vec<String>,
+    /// The place within its page where goroutines seem to be whose thread works on its system
+    /// stack; `None` when wait reasons tell that.
+    #[serde(default)]
+    pub system_stack: Option<u16>,
 }
 
 /// The creation of a goroutine. The record's own goid is that of the creator.
@@ -138,8 +165,11 @@ impl StateEvent {
         let mut word = || fields.next().as_ref().and_then(Field::as_u64);
         if site.kind == SiteKind::At {
             let (goid, reason, old, new) = (word()?, word()?, word()?, word()?);
-            let (old, new) = (old as u32, new as u32);
-            return Some(Self::Change(StateChange { goid, reason: reason as u8, old, new }));
+            let (reason, old, new) = (reason as u8, old as u32, new as u32);
+            let known = plan.states.as_ref().and_then(|names| names.system_stack);
+            let on_system_stack = known
+                .is_some_and(|place| word().is_some_and(|pc| pc & IN_PAGE == u64::from(place)));
+            return Some(Self::Change(StateChange { goid, reason, old, new, on_system_stack }));
         }
         let (goid, gopc, startpc) = (word()?, word()?, word()?);
         let (state, reason) = (word()? as u32, word()? as u8);
@@ -151,23 +181,28 @@ fn op(code: OpCode, a: u8, imm: i64) -> Op {
     Op::new(code, a, imm)
 }
 
-/// Emits `width` bytes at an offset of the g in a register.
-fn of_g(register: u8, offset: u32, width: u8) -> [Op; 4] {
+/// Emits `width` bytes at a distance from what a register points to.
+fn at(register: u8, distance: i64, width: u8) -> [Op; 4] {
     [
         op(OpCode::Reg, register, 0),
-        op(OpCode::Add, 0, i64::from(offset)),
+        op(OpCode::Add, 0, distance),
         op(OpCode::Deref, DEREF_MAPPED, 0),
         op(OpCode::EmitAcc, width, 0),
     ]
 }
 
-/// What is read at a swap. Fields: goid, wait reason, old state, new state.
-pub fn change_ops(swap: &Swap, offsets: &StateOffsets) -> Vec<Op> {
-    let mut ops = of_g(swap.base, offsets.goid, 8).to_vec();
-    ops.extend(of_g(swap.base, offsets.waitreason, 1));
-    // EAX holds the old value before the instruction, and after one that swapped.
-    for register in [RAX, swap.new] {
+/// What is read at a swap. Fields: goid, wait reason, old state, new state; `with_pc`: and
+/// `sched.pc`.
+pub fn change_ops(swap: &Swap, offsets: &StateOffsets, with_pc: bool) -> Vec<Op> {
+    // Behind a call of what swaps, a register points to the field, not to the g.
+    let base = if swap.is_call { i64::from(swap.displacement) } else { 0 };
+    let mut ops = at(swap.base, i64::from(offsets.goid) - base, 8).to_vec();
+    ops.extend(at(swap.base, i64::from(offsets.waitreason) - base, 1));
+    for register in [swap.old, swap.new] {
         ops.extend([op(OpCode::Reg, register, 0), op(OpCode::EmitAcc, 4, 0)]);
+    }
+    if with_pc {
+        ops.extend(at(swap.base, i64::from(offsets.sched_pc) - base, 8));
     }
     ops
 }
@@ -179,7 +214,7 @@ pub fn creation_ops(offsets: &StateOffsets) -> Vec<Op> {
     let state = [(offsets.atomicstatus, 4), (offsets.waitreason, 1)];
     let parent = offsets.parent_goid.map(|offset| (offset, 8));
     let fields = words.into_iter().chain(state).chain(parent);
-    fields.flat_map(|(offset, width)| of_g(RAX, offset, width)).collect()
+    fields.flat_map(|(offset, width)| at(RAX, i64::from(offset), width)).collect()
 }
 
 /// Adds to `plan` the sites of all state changes and creations. What cannot be watched is
@@ -291,8 +326,10 @@ fn add_swaps(
     swaps: &[Swap],
     offsets: &StateOffsets,
 ) {
+    let with_pc = plan.states.as_ref().is_some_and(|names| names.system_stack.is_some());
     for swap in swaps {
-        add_swap(plan, executable, function, swap, &change_ops(swap, offsets));
+        let ops = change_ops(swap, offsets, with_pc);
+        add_swap(plan, executable, function, swap, &ops);
     }
 }
 
@@ -330,6 +367,27 @@ fn add_creation(
     Ok(())
 }
 
+/// The place that tells who works on the system stack, when nothing better does.
+fn system_stack(executable: &Executable) -> Result<Option<u16>, binary::Error> {
+    let table = executable.functions()?;
+    let is_told = !table.by_name(GIVING_REASON).is_empty()
+        || !table.inlined_copies(&|name| name == GIVING_REASON).is_empty();
+    if is_told {
+        return Ok(None);
+    }
+    let Some(place) = table.by_name(SYSTEM_STACK).first().map(|it| it.entry.0 & IN_PAGE) else {
+        return Ok(None);
+    };
+    // Who blocks goes on behind a call there.
+    for function in table.by_name(BLOCKING) {
+        let calls = analyze_function(executable, &function, None)?.calls;
+        if calls.iter().any(|call| call.address.add(CALL_LEN).0 & IN_PAGE == place) {
+            return Ok(None);
+        }
+    }
+    Ok(u16::try_from(place).ok())
+}
+
 /// A plan of nothing but state changes and creations, and what each of its sites costs under
 /// uprobes.
 pub fn plan_states(
@@ -343,7 +401,8 @@ pub fn plan_states(
         go_version: executable.go_version().text.clone(),
     };
     let reasons = WaitReasons::of(executable).map(|reasons| reasons.names().to_vec());
-    let names = StateNames { reasons: reasons.unwrap_or_default() };
+    let system_stack = system_stack(executable)?;
+    let names = StateNames { reasons: reasons.unwrap_or_default(), system_stack };
     let mut plan = Plan { image, runtime: layout, states: Some(names), ..Plan::default() };
     add_states(&mut plan, executable, offsets)?;
     let table = executable.functions()?;

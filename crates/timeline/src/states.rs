@@ -27,7 +27,7 @@ use probe::states::{Creation, StateChange, StateEvent};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use threads::Threads;
-use wire::{Field, Fields, Record, RecordKind};
+use wire::{Field, Fields, Record, RecordFlags, RecordKind};
 
 /// Goroutines that are followed at once.
 const MAX_GOROUTINES: usize = 1 << 19;
@@ -233,7 +233,9 @@ impl States {
             old: State::DEAD,
             new: state,
             reason: made.reason,
+            works: false,
             by: parent,
+            beside_loss: record.flags.has(RecordFlags::BESIDE_LOSS),
         };
         if self.follow(who, chain) {
             self.take(who, &step, out);
@@ -257,7 +259,9 @@ impl States {
         }
         let who = Who { pid: record.pid, goid: change.goid };
         let (ts_ns, tid, reason, by) = (record.ts_ns, record.tid, change.reason, record.goid);
-        let step = Step { ts_ns, tid, old, new, reason, by };
+        let works = change.on_system_stack;
+        let beside_loss = record.flags.has(RecordFlags::BESIDE_LOSS);
+        let step = Step { ts_ns, tid, old, new, reason, works, by, beside_loss };
         let by = self.threads.pass(who, &step, self.reasons.is_switched(reason));
         let step = Step { by, ..step };
         if !self.chains.contains_key(&who) && !self.begin(who, &step) {
@@ -295,7 +299,9 @@ impl States {
         if chain.state() != step.old {
             if !chain.is_told {
                 chain.correct(step.old, step.reason);
-            } else if chain.gaps != gaps {
+            } else if chain.gaps != gaps || step.beside_loss {
+                // A loss of another CPU may become known later, or never. What waits for one
+                // that is lost would go behind what comes later, as soon as that fits.
                 chain.resume(step.old, step.reason, step.ts_ns);
                 self.counters.mended += 1;
             } else {

@@ -6,7 +6,7 @@ mod support_states;
 
 use generated::{Life, Tape, lives};
 use proptest::prelude::*;
-use support_states::{change, creation, found, reasons, record};
+use support_states::{change, change_at, creation, found, reasons, record};
 use timeline::states::{Change, Event, Lifetime, State, StateCounters, States, Who};
 use wire::{Record, RecordKind};
 
@@ -134,6 +134,36 @@ fn who_only_seems_to_wait_runs() {
     assert_unbroken(&events);
 }
 
+/// Before Go 1.20 the wait reason is that of another wait, and where the goroutine seems to be tells.
+#[test]
+fn who_works_on_the_system_stack_runs_whatever_the_reason() {
+    let place = u64::from(support_states::SYSTEM_STACK);
+    let tape = [
+        creation(0, 2, 1, 1),
+        change_at(0x7000, 10, 2, [1, 2], 0),
+        // Loaded elsewhere, it is the same place in another page.
+        change_at(0x55_0000_4000 + place, 20, 2, [2, 4], 19),
+        change_at(0x55_0000_4000 + place, 30, 2, [4, 2], 19),
+        change_at(0x7000, 40, 2, [2, 4], 19),
+        change_at(0x7000, 60, 2, [4, 1], 19),
+    ];
+    let mut states = States::new(support_states::plan_with(Some(support_states::SYSTEM_STACK)));
+    let mut events = Vec::new();
+    for bytes in &tape {
+        states.push(&Record::parse(bytes).unwrap(), &mut events);
+    }
+    states.finish(100, &mut events);
+    let told: Vec<String> = changes(&events).into_iter().map(brief).collect();
+    let expected = [
+        "g2 dead>runnable @0 by 1",
+        "g2 runnable>running @10",
+        "g2 running>waiting chan receive @40",
+        "g2 waiting>runnable chan receive @60",
+    ];
+    assert_eq!(told, expected);
+    assert_eq!((states.counters().pseudo, states.counters().breaks), (2, 0));
+}
+
 #[test]
 fn goroutines_that_were_there_are_found_and_corrected() {
     let tape = vec![
@@ -210,6 +240,22 @@ fn a_break_is_explained_by_a_loss_that_becomes_known_later() {
     ];
     let (_, counters, _) = follow(&tape, 1_000_000_000);
     assert_eq!((counters.breaks, counters.mended, counters.gaps), (0, 1, 1));
+}
+
+#[test]
+fn a_break_beside_a_loss_is_none_though_no_record_tells_of_it() {
+    let mut beside = change(3, 1, 4, 1, 19, 0);
+    wire::mark_beside_loss(&mut beside);
+    let tape = [
+        creation(1, 1, 1, 0),
+        change(2, 1, 1, 2, 0, 0),
+        beside,
+        change(900_000_000, 1, 1, 2, 19, 0),
+    ];
+    let (events, counters, _) = follow(&tape, 1_000_000_000);
+    assert_eq!((counters.breaks, counters.mended, counters.gaps), (0, 1, 0));
+    let [life] = lifetimes(&events)[..] else { panic!("{events:?}") };
+    assert_eq!((life.times.unknown_ns, life.times.total_ns()), (1, life.to_ns - life.from_ns));
 }
 
 proptest! {

@@ -386,7 +386,7 @@ impl Hand {
         let mut plan = Plan { runtime: RUNTIME, ops: ops.to_vec(), ..Plan::default() };
         for (index, (name, _)) in SWAPS.iter().enumerate() {
             let entry = entry(swap_index(index));
-            let found = swaps(&self.functions[&entry].bytes, entry, SWAPPED as u32);
+            let found = swaps(&self.functions[&entry].bytes, entry, SWAPPED as u32, &[]);
             let [swap] = found[..] else { panic!("{name}: {found:?}") };
             let after = swap.after;
             plan.sites.push(Site {

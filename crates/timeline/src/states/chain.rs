@@ -13,8 +13,12 @@ pub(crate) struct Step {
     pub new: State,
     /// `g.waitreason` at the change.
     pub reason: u8,
+    /// Whether its thread works for it all the same.
+    pub works: bool,
     /// The goroutine that changed it; 0 when none did.
     pub by: u64,
+    /// Whether records of other CPUs were lost around it.
+    pub beside_loss: bool,
 }
 
 /// A goroutine that lives.
@@ -96,7 +100,7 @@ impl Chain {
         let seems_to_wait = self.state == State::WAITING && self.shown == State::RUNNING;
         self.state = step.new;
         self.last_ns = self.last_ns.max(step.ts_ns);
-        if step.new == State::WAITING && reasons.is_pseudo(step.reason) {
+        if step.new == State::WAITING && (step.works || reasons.is_pseudo(step.reason)) {
             if self.shown == State::RUNNING {
                 return None;
             }

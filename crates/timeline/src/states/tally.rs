@@ -17,6 +17,9 @@ const LONGEST: usize = 10;
 /// The longest latency that is told from longer ones: an hour.
 const MAX_LATENCY_NS: u64 = 3_600_000_000_000;
 
+/// The first bound of [`Tally::latency_steps`].
+const FIRST_STEP_NS: u64 = 1_000;
+
 /// Goroutines made by one statement of one process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SiteSum {
@@ -189,6 +192,27 @@ impl Tally {
         }
     }
 
+    /// How many of them were how long: bounds in nanoseconds, each four times the one before, and
+    /// the number of stays that were shorter, and not shorter than the bound before. From the
+    /// first that there are any of to the last.
+    pub fn latency_steps(&self) -> Vec<(u64, u64)> {
+        let mut steps: Vec<(u64, u64)> = Vec::new();
+        for entry in self.latency.iter().flat_map(|latency| latency.iter_recorded()) {
+            let mut bound = steps.last().map_or(FIRST_STEP_NS, |(bound, _)| *bound);
+            while entry.value_iterated_to() >= bound && bound <= MAX_LATENCY_NS {
+                if !steps.is_empty() {
+                    steps.push((bound * 4, 0));
+                }
+                bound *= 4;
+            }
+            match steps.last_mut() {
+                Some((_, count)) => *count += entry.count_since_last_iteration(),
+                None => steps.push((bound, entry.count_since_last_iteration())),
+            }
+        }
+        steps
+    }
+
     /// Adds the latencies of another one.
     pub fn add_latency(&mut self, other: &Self) {
         if let (Some(sum), Some(other)) = (&mut self.latency, &other.latency) {
@@ -237,5 +261,22 @@ impl Tally {
             sum.add(stay.ns());
             self.long_wait(stay, who, origin, true);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latencies_are_counted_by_steps() {
+        let mut tally = Tally::default();
+        assert_eq!(tally.latency_steps(), []);
+        for ns in [1, 20_000, 21_000, 999, 1_000, 300_000] {
+            tally.latency.as_mut().unwrap().record(ns).unwrap();
+        }
+        let expected =
+            [(1_000, 2), (4_000, 1), (16_000, 0), (64_000, 2), (256_000, 0), (1_024_000, 1)];
+        assert_eq!(tally.latency_steps(), expected);
     }
 }

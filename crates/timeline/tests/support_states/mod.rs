@@ -22,7 +22,15 @@ pub fn reasons() -> Vec<&'static str> {
     names
 }
 
+/// Whose wait reasons tell who only seems to wait.
 pub fn plan() -> Arc<Plan> {
+    plan_with(None)
+}
+
+/// Where goroutines that work on the system stack seem to be, as in Go 1.19.
+pub const SYSTEM_STACK: u16 = 0x260;
+
+pub fn plan_with(system_stack: Option<u16>) -> Arc<Plan> {
     let function = |name: &str| PlannedFunction {
         name: name.to_owned(),
         file: String::new(),
@@ -48,7 +56,10 @@ pub fn plan() -> Arc<Plan> {
     Arc::new(Plan {
         functions: vec![function("runtime.casgstatus"), function("runtime.newproc1")],
         sites: vec![site(0, SiteKind::At, Some(guard)), site(1, SiteKind::Return, None)],
-        states: Some(StateNames { reasons: reasons().into_iter().map(str::to_owned).collect() }),
+        states: Some(StateNames {
+            reasons: reasons().into_iter().map(str::to_owned).collect(),
+            system_stack,
+        }),
         ..Plan::default()
     })
 }
@@ -90,6 +101,12 @@ pub fn record(
 pub fn change(ts_ns: u64, goid: u64, old: u32, new: u32, reason: u8, by: u64) -> Vec<u8> {
     let words = [goid, reason.into(), old.into(), new.into()];
     record(RecordKind::Hit, CHANGE, ts_ns, by, &words, 0)
+}
+
+/// A change of a goroutine that seems to be at `pc`.
+pub fn change_at(pc: u64, ts_ns: u64, goid: u64, [old, new]: [u32; 2], reason: u8) -> Vec<u8> {
+    let words = [goid, reason.into(), old.into(), new.into(), pc];
+    record(RecordKind::Hit, CHANGE, ts_ns, goid, &words, 0)
 }
 
 pub fn creation(ts_ns: u64, goid: u64, state: u64, parent: u64) -> Vec<u8> {
