@@ -42,8 +42,8 @@ pub use metrics::{
     write_metrics_json, write_metrics_text,
 };
 pub use sched::{
-    GoroutineRows, Origins, Perfetto, StatesJson, StatesPart, StatesSummary, StatesText,
-    nothing_changed, write_goroutine_table, write_reason_table, write_site_table,
+    Arrows, GoroutineRows, Origins, Perfetto, PerfettoFile, StatesJson, StatesPart, StatesSummary,
+    StatesText, nothing_changed, write_goroutine_table, write_reason_table, write_site_table,
 };
 pub use stat::{write_stat_json, write_stat_table};
 pub use summary::{RefusedFunction, Summary, Trampolines, zero_hits_reason};

@@ -4,10 +4,10 @@
 mod support;
 
 use output::{
-    Clock, GoroutineRows, Perfetto, StatesJson, StatesPart, StatesSummary, StatesText, Summary,
-    SymbolTable, nothing_changed, write_goroutine_table, write_reason_table, write_site_table,
+    Arrows, Clock, GoroutineRows, Perfetto, PerfettoFile, StatesJson, StatesPart, StatesSummary,
+    StatesText, Summary, SymbolTable, nothing_changed, write_goroutine_table, write_reason_table,
+    write_site_table,
 };
-use std::collections::BTreeMap;
 use std::io::Write as _;
 use support::{change, creation, found, plan, record};
 use timeline::states::{Event, Lifetime, Origin, StateCounters, States};
@@ -167,24 +167,54 @@ fn a_timeline_for_perfetto() {
     let mut told = told();
     told.states.finish(END_NS, &mut told.events);
     let mut out = Vec::new();
-    let mut perfetto = Perfetto::default();
+    let file = PerfettoFile::default();
+    let mut perfetto = Perfetto::new(file.clone(), Arrows::All);
     for event in &told.events {
         perfetto.event(event, &Names, &mut out).unwrap();
     }
     perfetto.finish(END_NS, &mut out).unwrap();
-    let parsed: Vec<serde_json::Value> = serde_json::from_slice(&out).expect("one JSON array");
-    // What does not overlap on a track: Perfetto drops slices that cross each other.
-    let mut ends: BTreeMap<(u64, u64), f64> = BTreeMap::new();
-    for slice in parsed.iter().filter(|event| event["ph"] == "X" && event["cat"] != "loss") {
-        let key = (slice["pid"].as_u64().unwrap(), slice["tid"].as_u64().unwrap());
-        let (ts, dur) = (slice["ts"].as_f64().unwrap(), slice["dur"].as_f64().unwrap());
-        let end = ends.insert(key, ts + dur).unwrap_or(f64::MIN);
-        assert!(ts > end - 1e-6, "{slice} begins before {end}");
-    }
+    file.close(&mut out).unwrap();
+    let timeline = testkit::import_timeline(str::from_utf8(&out).unwrap());
+    let arrows = timeline.arrows.iter().map(|&(from, to)| {
+        let [from, to] = [from, to].map(|index| &timeline.slices[index]);
+        format!("g{} {} > g{} {}", from.tid, from.name, to.tid, to.name)
+    });
+    let expected =
+        ["g1 waiting > g7 runnable", "g1 waiting > g7 runnable", "g1 waiting > g8 waiting"];
+    assert_eq!(arrows.collect::<Vec<_>>(), expected);
     golden("states-perfetto", out);
     let mut empty = Vec::new();
-    Perfetto::default().finish(0, &mut empty).unwrap();
+    PerfettoFile::default().close(&mut empty).unwrap();
     assert_eq!(serde_json::from_slice::<Vec<serde_json::Value>>(&empty).unwrap().len(), 0);
+}
+
+/// Two executables are watched at once, and of one goroutine only.
+#[test]
+fn timelines_share_a_file_and_draw_no_arrow_from_what_is_not_shown() {
+    let mut out = Vec::new();
+    let file = PerfettoFile::default();
+    let events = told().events;
+    let mut all =
+        [Arrows::Among(vec![7]), Arrows::None].map(|arrows| Perfetto::new(file.clone(), arrows));
+    for event in &events {
+        for (pid, perfetto) in [100, 200].into_iter().zip(&mut all) {
+            let mut event = event.clone();
+            match &mut event {
+                Event::Change(change) => change.who.pid = pid,
+                Event::Lifetime(lifetime) => lifetime.who.pid = pid,
+                Event::Gap { .. } | Event::ProcessExit { .. } => continue,
+            }
+            perfetto.event(&event, &Names, &mut out).unwrap();
+        }
+    }
+    for perfetto in &mut all {
+        perfetto.finish(END_NS, &mut out).unwrap();
+    }
+    file.close(&mut out).unwrap();
+    let timeline = testkit::import_timeline(str::from_utf8(&out).unwrap());
+    assert_eq!(timeline.arrows, []);
+    let of = |pid| timeline.slices.iter().filter(|slice| slice.pid == pid).count();
+    assert!(of(100) > 5 && of(100) == of(200), "{timeline:?}");
 }
 
 #[test]

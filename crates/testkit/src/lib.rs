@@ -17,6 +17,7 @@ mod mode;
 mod normalise;
 mod running;
 mod soak;
+mod timeline;
 mod toolchain;
 
 pub use big::big_binary;
@@ -29,4 +30,5 @@ pub use mode::{Mode, Recipe};
 pub use normalise::Mask;
 pub use running::Running;
 pub use soak::{SOAK, soak_rounds};
+pub use timeline::{Slice, Timeline, import_timeline};
 pub use toolchain::{REQUIRED, Toolchain, newest, oldest, selected, toolchain, toolchains};

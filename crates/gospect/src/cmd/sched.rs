@@ -36,6 +36,7 @@ pub fn run(mut args: SchedArgs) -> anyhow::Result<Outcome> {
         color: sink::is_colored(args.tell.color, args.tell.output.as_deref()),
         filter: Filter::of(&args)?,
         keep_names: args.capture.record.is_some(),
+        ..StatesOptions::default()
     };
     let forced = install::forced_options()?;
     let path = args.tell.output.as_deref();

@@ -2,6 +2,7 @@
 
 use crate::args::SchedArgs;
 use crate::failure::usage;
+use output::Arrows;
 use probe::pattern::Pattern;
 use timeline::states::{Change, Kind, Lifetime, State};
 
@@ -39,6 +40,16 @@ impl Filter {
     pub fn is_empty(&self) -> bool {
         let anything = self.goids.is_empty() && self.states.is_empty();
         anything && self.reasons.is_empty() && self.min_ns == 0
+    }
+
+    /// Which arrows of a timeline begin at something chosen.
+    pub fn arrows(&self) -> Arrows {
+        let whole = self.states.is_empty() && self.reasons.is_empty() && self.min_ns == 0;
+        match (whole, self.goids.is_empty()) {
+            (false, _) => Arrows::None,
+            (true, true) => Arrows::All,
+            (true, false) => Arrows::Among(self.goids.clone()),
+        }
     }
 
     /// Whether the goroutine is.

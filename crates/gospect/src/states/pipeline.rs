@@ -3,8 +3,8 @@
 use super::filter::Filter;
 use crate::args::{StatesBy, StatesFormat};
 use output::{
-    Clock, GoroutineRows, Perfetto, StatesJson, StatesPart, StatesSummary, StatesText, SymbolTable,
-    write_goroutine_table, write_reason_table, write_site_table,
+    Clock, GoroutineRows, Perfetto, PerfettoFile, StatesJson, StatesPart, StatesSummary,
+    StatesText, SymbolTable, write_goroutine_table, write_reason_table, write_site_table,
 };
 use probe::Plan;
 use std::io::{self, Write};
@@ -34,6 +34,8 @@ pub struct StatesOptions {
     pub filter: Filter,
     /// Keep the names that a recorded file needs.
     pub keep_names: bool,
+    /// What the timelines of all executables are written to.
+    pub timeline: PerfettoFile,
 }
 
 /// The form of what is shown.
@@ -74,7 +76,10 @@ impl StatesPipeline {
             StatesFormat::Json => {
                 StatesShow::Json(Box::new(StatesJson::new(clock, options.events)))
             }
-            StatesFormat::Perfetto => StatesShow::Perfetto(Box::default()),
+            StatesFormat::Perfetto => {
+                let arrows = options.filter.arrows();
+                StatesShow::Perfetto(Box::new(Perfetto::new(options.timeline.clone(), arrows)))
+            }
         };
         Self {
             states: States::new(plan),
@@ -272,7 +277,8 @@ pub fn write_summary(
     match (options.format, options.events) {
         (StatesFormat::Json, _) => return summary.write_json(out),
         (StatesFormat::Text, false) => summary.write_results(out)?,
-        (StatesFormat::Text, true) | (StatesFormat::Perfetto, _) => {}
+        (StatesFormat::Text, true) => {}
+        (StatesFormat::Perfetto, _) => options.timeline.close(out)?,
     }
     out.flush()?;
     notes.map_or(Ok(()), |notes| summary.write_text(notes))

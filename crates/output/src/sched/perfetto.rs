@@ -1,17 +1,28 @@
 //! A timeline that <https://ui.perfetto.dev> opens: Chrome's JSON trace format, which Perfetto
 //! reads. One track per goroutine with its states, one per thread with the goroutines that ran on
 //! it, and arrows from who woke a goroutine to its new state.
+//!
+//! What Perfetto's importer (src/trace_processor/importers/json, common/flow_tracker.cc) asks for: times that are
+//! not negative; ids of 32 bits; slices of a track that lie in each other or apart; the begin of
+//! an arrow in a slice of its track, and its end, without a binding point, before the slice that
+//! it leads to, in the file as in time.
 
 use super::names::Origins;
 use serde::Serialize;
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
+use std::rc::Rc;
 use timeline::Symbolizer;
 use timeline::states::{Change, Event, Kind, Lifetime, State, Who};
 
 /// Added to a pid to make the group of its threads: goroutines have the pid's own. No pid is as
 /// large (2^22 at the most), and Perfetto keeps 32 bits.
 const THREADS: u64 = 1 << 30;
+
+/// How long before the first change the file begins: what was there already has a slice to begin
+/// an arrow in.
+const LEAD_NS: u64 = 1000;
 
 /// Tracks that are named.
 const MAX_TRACKS: usize = 1 << 20;
@@ -37,8 +48,6 @@ struct Arrow {
     pid: u64,
     tid: u64,
     id: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    bp: Option<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -50,20 +59,88 @@ struct Name<'a> {
     args: BTreeMap<&'static str, &'a str>,
 }
 
-/// Writes the trace as events come; [`Perfetto::finish`] makes it whole. A trace that is cut
-/// before that opens too.
+/// The file, which the traces of several executables share.
+#[derive(Clone, Debug, Default)]
+pub struct PerfettoFile(Rc<FileState>);
+
 #[derive(Debug, Default)]
+struct FileState {
+    began: Cell<bool>,
+    begin_ns: Cell<Option<u64>>,
+    arrows: Cell<u64>,
+}
+
+impl PerfettoFile {
+    /// Makes it whole. A file that is cut before that opens too.
+    pub fn close(&self, out: &mut dyn Write) -> io::Result<()> {
+        out.write_all(if self.0.began.get() { b"\n]\n" } else { b"[\n]\n" })
+    }
+
+    fn put(&self, event: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
+        out.write_all(if self.0.began.replace(true) { b",\n" } else { b"[\n" })?;
+        Ok(serde_json::to_writer(out, event)?)
+    }
+
+    /// The file's begin, which is `ns` if nothing is in it so far.
+    fn begin_ns(&self, ns: u64) -> u64 {
+        let begin_ns = self.0.begin_ns.get().unwrap_or(ns);
+        self.0.begin_ns.set(Some(begin_ns));
+        begin_ns
+    }
+
+    /// Time in the file, in the format's unit, with room for nanoseconds; 0 for what was before.
+    fn micros(&self, ns: u64) -> f64 {
+        ns.saturating_sub(self.begin_ns(ns)) as f64 / 1e3
+    }
+
+    /// When a span begins in the file, and how long it is.
+    fn span(&self, from_ns: u64, to_ns: u64) -> (f64, f64) {
+        let from_ns = from_ns.max(self.begin_ns(from_ns));
+        (self.micros(from_ns), to_ns.saturating_sub(from_ns) as f64 / 1e3)
+    }
+}
+
+/// Writes the trace as events come; [`Perfetto::finish`] adds what is not over.
+#[derive(Debug)]
 pub struct Perfetto {
+    file: PerfettoFile,
     origins: Origins,
-    began: bool,
-    begin_ns: Option<u64>,
+    arrows: Arrows,
     /// Threads that a goroutine runs on: since when.
     running: HashMap<(u32, u32), (u64, u64)>,
     named: HashMap<(u64, u64), ()>,
-    arrows: u64,
+}
+
+/// Between which goroutines arrows are drawn. One that begins where nothing is shown would be
+/// drawn from elsewhere.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Arrows {
+    /// All.
+    #[default]
+    All,
+    /// These.
+    Among(Vec<u64>),
+    /// None.
+    None,
+}
+
+impl Arrows {
+    fn from(&self, goid: u64) -> bool {
+        match self {
+            Self::All => true,
+            Self::Among(goids) => goids.contains(&goid),
+            Self::None => false,
+        }
+    }
 }
 
 impl Perfetto {
+    /// A trace that is added to `file`.
+    pub fn new(file: PerfettoFile, arrows: Arrows) -> Self {
+        let (origins, running, named) = Default::default();
+        Self { file, origins, arrows, running, named }
+    }
+
     /// Writes what `event` says.
     pub fn event(
         &mut self,
@@ -77,17 +154,18 @@ impl Perfetto {
             Event::Gap { cpu, from_ns, to_ns, lost } => {
                 let text = format!("{lost} records lost on cpu {cpu}");
                 let from_ns = if *from_ns == 0 { *to_ns } else { *from_ns };
+                let (ts, dur) = self.file.span(from_ns, *to_ns);
                 let slice = Slice {
                     name: &text,
                     cat: "loss",
                     ph: "X",
-                    ts: self.micros(from_ns),
-                    dur: between(from_ns, *to_ns),
+                    ts,
+                    dur,
                     pid: 0,
                     tid: u64::from(*cpu),
                     args: BTreeMap::new(),
                 };
-                self.put(&slice, out)
+                self.file.put(&slice, out)
             }
             Event::ProcessExit { pid, ts_ns } => {
                 let ran = self.running.keys().filter(|(owner, _)| owner == pid);
@@ -100,15 +178,11 @@ impl Perfetto {
         }
     }
 
-    /// Ends the trace.
+    /// Ends what runs at `now_ns`. The file is to be closed yet.
     pub fn finish(&mut self, now_ns: u64, out: &mut dyn Write) -> io::Result<()> {
-        for (pid, tid) in self.running.keys().copied().collect::<Vec<_>>() {
-            self.leave_thread(pid, tid, now_ns, out)?;
-        }
-        if !self.began {
-            out.write_all(b"[")?;
-        }
-        out.write_all(b"\n]\n")
+        let mut ran: Vec<_> = self.running.keys().copied().collect();
+        ran.sort_unstable();
+        ran.into_iter().try_for_each(|(pid, tid)| self.leave_thread(pid, tid, now_ns, out))
     }
 
     fn change(
@@ -118,7 +192,7 @@ impl Perfetto {
         out: &mut dyn Write,
     ) -> io::Result<()> {
         let Change { ts_ns, who, tid, from, to, since_ns, .. } = *change;
-        self.begin_ns.get_or_insert(since_ns.min(ts_ns));
+        self.file.begin_ns(since_ns.min(ts_ns).saturating_sub(LEAD_NS));
         self.name_goroutine(change, symbols, out)?;
         if from.is_alive() {
             let reason = change.reason.as_ref().filter(|_| from.kind() == Kind::Waiting);
@@ -140,7 +214,7 @@ impl Perfetto {
                 self.running.insert((who.pid, tid), (who.goid, ts_ns));
             }
         }
-        if let Some(by) = change.by {
+        if let Some(by) = change.by.filter(|&by| self.arrows.from(by)) {
             let name = if from.is_alive() { "wakes" } else { "starts" };
             self.arrow(name, who, by, ts_ns, out)?;
         }
@@ -159,17 +233,11 @@ impl Perfetto {
         let mut args = BTreeMap::new();
         args.extend(reason.map(|reason| ("reason", reason.to_owned())));
         args.extend(origin.map(|origin| ("goroutine", origin.to_owned())));
-        let slice = Slice {
-            name: state.name(),
-            cat: "goroutine",
-            ph: "X",
-            ts: self.micros(from_ns),
-            dur: between(from_ns, to_ns),
-            pid: u64::from(who.pid),
-            tid: who.goid,
-            args,
-        };
-        self.put(&slice, out)
+        let (ts, dur) = self.file.span(from_ns, to_ns);
+        let (pid, tid) = (u64::from(who.pid), track(who.goid));
+        let slice =
+            Slice { name: state.name(), cat: "goroutine", ph: "X", ts, dur, pid, tid, args };
+        self.file.put(&slice, out)
     }
 
     /// What a goroutine was in when it was seen last.
@@ -184,7 +252,8 @@ impl Perfetto {
         }
         let who = lifetime.who;
         let text = self.origins.text(who.pid, &lifetime.origin, symbols);
-        self.name(u64::from(who.pid), who.goid, &format!("g{} {text}", who.goid), out)?;
+        let name = format!("g{} {text}", who.goid);
+        self.name(u64::from(who.pid), track(who.goid), &name, out)?;
         let since_ns = lifetime.since_ns;
         let about = [lifetime.reason.as_deref(), Some(&*text)];
         self.stay(who, lifetime.state, about, (since_ns, lifetime.to_ns), out)
@@ -201,17 +270,18 @@ impl Perfetto {
         let Some((goid, since_ns)) = self.running.remove(&(pid, tid)) else { return Ok(()) };
         let group = u64::from(pid) + THREADS;
         self.name(group, u64::from(tid), &format!("thread {tid}"), out)?;
+        let (ts, dur) = self.file.span(since_ns, ts_ns);
         let slice = Slice {
             name: &format!("g{goid}"),
             cat: "thread",
             ph: "X",
-            ts: self.micros(since_ns),
-            dur: between(since_ns, ts_ns),
+            ts,
+            dur,
             pid: group,
             tid: u64::from(tid),
             args: BTreeMap::new(),
         };
-        self.put(&slice, out)
+        self.file.put(&slice, out)
     }
 
     fn arrow(
@@ -222,20 +292,12 @@ impl Perfetto {
         ts_ns: u64,
         out: &mut dyn Write,
     ) -> io::Result<()> {
-        self.arrows += 1;
-        let arrow = |ph, tid, bp| Arrow {
-            name,
-            cat: "wake",
-            ph,
-            ts: self.micros(ts_ns),
-            pid: u64::from(who.pid),
-            tid,
-            id: self.arrows,
-            bp,
-        };
-        let (start, end) = (arrow("s", by, None), arrow("f", who.goid, Some("e")));
-        self.put(&start, out)?;
-        self.put(&end, out)
+        let id = self.file.0.arrows.get() + 1;
+        self.file.0.arrows.set(id);
+        let (ts, pid) = (self.file.micros(ts_ns), u64::from(who.pid));
+        let arrow = |ph, goid| Arrow { name, cat: "wake", ph, ts, pid, tid: track(goid), id };
+        self.file.put(&arrow("s", by), out)?;
+        self.file.put(&arrow("f", who.goid), out)
     }
 
     fn name_goroutine(
@@ -245,11 +307,11 @@ impl Perfetto {
         out: &mut dyn Write,
     ) -> io::Result<()> {
         let (pid, goid) = (u64::from(change.who.pid), change.who.goid);
-        if self.named.contains_key(&(pid, goid)) || change.origin.gopc == 0 {
+        if self.named.contains_key(&(pid, track(goid))) || change.origin.gopc == 0 {
             return Ok(());
         }
         let text = self.origins.text(change.who.pid, &change.origin, symbols);
-        self.name(pid, goid, &format!("g{goid} {text}"), out)
+        self.name(pid, track(goid), &format!("g{goid} {text}"), out)
     }
 
     /// Names a track once, and its group with it.
@@ -263,25 +325,14 @@ impl Perfetto {
                 None => format!("goroutines of process {pid}"),
             };
             let args = BTreeMap::from([("name", group.as_str())]);
-            self.put(&Name { name: "process_name", ph: "M", pid, tid: 0, args }, out)?;
+            self.file.put(&Name { name: "process_name", ph: "M", pid, tid: 0, args }, out)?;
         }
         let args = BTreeMap::from([("name", text)]);
-        self.put(&Name { name: "thread_name", ph: "M", pid, tid, args }, out)
-    }
-
-    /// Microseconds since the first event: the format's unit, with room for nanoseconds.
-    fn micros(&self, ns: u64) -> f64 {
-        let begin_ns = self.begin_ns.unwrap_or(ns);
-        (i128::from(ns) - i128::from(begin_ns)) as f64 / 1e3
-    }
-
-    fn put(&mut self, event: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
-        out.write_all(if self.began { b",\n" } else { b"[\n" })?;
-        self.began = true;
-        Ok(serde_json::to_writer(out, event)?)
+        self.file.put(&Name { name: "thread_name", ph: "M", pid, tid, args }, out)
     }
 }
 
-fn between(from_ns: u64, to_ns: u64) -> f64 {
-    to_ns.saturating_sub(from_ns) as f64 / 1e3
+/// The number of a goroutine's track: what fits of its id.
+fn track(goid: u64) -> u64 {
+    goid & u64::from(u32::MAX)
 }

@@ -14,6 +14,9 @@ use timeline::states::{Latency, LongWait, Reasons, StateCounters, Tally};
 /// Waits that are listed.
 const LONGEST: usize = 10;
 
+/// Columns of the longest bar.
+const BAR: u128 = 40;
+
 /// Figures of calls in the summary of a trace.
 const CALLS: [&str; 7] =
     ["functions", "entries", "exits", "calls", "open", "orphan_exits", "drained"];
@@ -46,6 +49,14 @@ struct LatencyJson {
     p90_ns: u64,
     p99_ns: u64,
     max_ns: u64,
+    histogram: Vec<StepJson>,
+}
+
+/// Stays that were shorter than this and not shorter than the one before.
+#[derive(Serialize)]
+struct StepJson {
+    below_ns: u64,
+    count: u64,
 }
 
 #[derive(Serialize)]
@@ -73,10 +84,11 @@ impl<'a> StatesSummary<'a> {
         sum
     }
 
-    fn latency(&self) -> Latency {
+    /// The latencies of all.
+    fn latencies(&self) -> Tally {
         let mut sum = Tally::default();
         self.parts.iter().for_each(|part| sum.add_latency(part.tally));
-        sum.latency()
+        sum
     }
 
     /// The longest waits of all, with what tells their names.
@@ -109,10 +121,13 @@ impl<'a> StatesSummary<'a> {
             created_by: place.as_deref().map(PlaceJson::of),
             still: wait.is_open,
         });
-        let Latency { count, p50_ns, p90_ns, p99_ns, max_ns } = self.latency();
+        let latencies = self.latencies();
+        let Latency { count, p50_ns, p90_ns, p99_ns, max_ns } = latencies.latency();
+        let steps = latencies.latency_steps().into_iter();
+        let histogram = steps.map(|(below_ns, count)| StepJson { below_ns, count }).collect();
         let states = SummaryJson {
             counters: self.counters(),
-            latency: LatencyJson { count, p50_ns, p90_ns, p99_ns, max_ns },
+            latency: LatencyJson { count, p50_ns, p90_ns, p99_ns, max_ns, histogram },
             longest: longest.collect(),
         };
         let mut all = serde_json::to_value(self.capture)?;
@@ -138,7 +153,8 @@ impl<'a> StatesSummary<'a> {
 
     /// Writes the part of the summary that is a result: latency and the longest waits.
     pub fn write_results(&self, out: &mut dyn Write) -> io::Result<()> {
-        let latency = self.latency();
+        let latencies = self.latencies();
+        let latency = latencies.latency();
         if latency.count > 0 {
             let [p50, p90, p99, max] =
                 [latency.p50_ns, latency.p90_ns, latency.p99_ns, latency.max_ns]
@@ -148,6 +164,7 @@ impl<'a> StatesSummary<'a> {
                 "\nrunnable before running: p50 {p50}, p90 {p90}, p99 {p99}, max {max} ({} times)",
                 latency.count
             )?;
+            write_histogram(&latencies.latency_steps(), out)?;
         }
         let longest = self.longest();
         if !longest.is_empty() {
@@ -196,6 +213,17 @@ impl<'a> StatesSummary<'a> {
         }
         self.capture.write_times(out)
     }
+}
+
+/// A line for each step, with a bar.
+fn write_histogram(steps: &[(u64, u64)], out: &mut dyn Write) -> io::Result<()> {
+    let most = steps.iter().map(|(_, count)| *count).max().unwrap_or_default().max(1);
+    for (below_ns, count) in steps {
+        let length = (u128::from(*count) * BAR).div_ceil(u128::from(most)) as usize;
+        let (below, bar) = (short_duration(*below_ns), "#".repeat(length));
+        writeln!(out, "{}", format!("  < {below:>8} {count:>12}  {bar}").trim_end())?;
+    }
+    Ok(())
 }
 
 /// Why nothing was seen; `None` when something was.

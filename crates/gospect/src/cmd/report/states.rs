@@ -31,7 +31,8 @@ pub struct Recorded {
 impl Recorded {
     /// Shows the file.
     pub fn report(self, args: &ReportArgs, mut out: Box<dyn Write>) -> anyhow::Result<Outcome> {
-        let mut pipeline = StatesPipeline::new(self.plan.clone(), self.clock, options(args)?);
+        let options = options(args)?;
+        let mut pipeline = StatesPipeline::new(self.plan.clone(), self.clock, options.clone());
         let last_ns = super::replay(&args.file, &mut |record| match record {
             Some(record) => pipeline.record(record, &self.names, &mut out),
             None => {
@@ -48,7 +49,7 @@ impl Recorded {
             if args.show.tell.quiet { None } else { Some(&mut stderr) };
         let parts = pipeline.part(&names).into_iter().collect();
         let whole = StatesSummary { capture: &summary, parts };
-        write_summary(&whole, &options(args)?, &mut out, notes)?;
+        write_summary(&whole, &options, &mut out, notes)?;
         out.flush()?;
         let counters = pipeline.counters();
         let grave =
