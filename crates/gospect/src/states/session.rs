@@ -33,23 +33,29 @@ struct Waiting {
 
 /// A plan of goroutine states that is installed.
 pub struct StatesSession {
-    plan: Arc<Plan>,
     capture: Box<dyn Capture>,
-    pipeline: StatesPipeline,
-    symbols: Symbols,
+    intake: Intake,
     target: Target,
-    tariff: Tariff,
-    recording: Option<Recording>,
     waiting: VecDeque<Waiting>,
     /// Gaps after which memory was read.
     gaps: u64,
     last_reading: Option<Instant>,
+    detach_time: Option<Duration>,
+}
+
+/// What takes the records. They are handed over one by one: all that a busy program leaves between
+/// two looks would take much memory, and rings that are read meanwhile have room again.
+struct Intake {
+    plan: Arc<Plan>,
+    pipeline: StatesPipeline,
+    symbols: Symbols,
+    tariff: Tariff,
+    recording: Option<Recording>,
     cost_ns: u64,
     seen: BTreeSet<u32>,
     exited: BTreeSet<u32>,
-    /// When it ended, on the capture's clock.
+    /// When the capture ended, on its clock.
     closed_ns: Option<u64>,
-    detach_time: Option<Duration>,
 }
 
 impl StatesSession {
@@ -63,33 +69,36 @@ impl StatesSession {
         costs: Costs,
     ) -> Self {
         let plan = Arc::new(planned.plan.clone());
-        Self {
+        let intake = Intake {
             pipeline: StatesPipeline::new(Arc::clone(&plan), clock, options),
             symbols: Symbols::new(Arc::clone(&target.executable), target.bias_finder()),
             tariff: Tariff::new(planned, costs),
             plan,
-            capture,
-            target,
             recording: None,
-            waiting: VecDeque::new(),
-            gaps: 0,
-            last_reading: None,
             cost_ns: 0,
             seen: BTreeSet::new(),
             exited: BTreeSet::new(),
             closed_ns: None,
+        };
+        Self {
+            capture,
+            intake,
+            target,
+            waiting: VecDeque::new(),
+            gaps: 0,
+            last_reading: None,
             detach_time: None,
         }
     }
 
     /// Writes every record to `recording` too.
     pub fn record_to(&mut self, recording: Recording) {
-        self.recording = Some(recording);
+        self.intake.recording = Some(recording);
     }
 
     /// The plan.
     pub fn plan(&self) -> &Plan {
-        &self.plan
+        &self.intake.plan
     }
 
     /// Name of the backend.
@@ -99,14 +108,14 @@ impl StatesSession {
 
     /// Names of this image's processes.
     pub fn symbols(&self) -> &Symbols {
-        &self.symbols
+        &self.intake.symbols
     }
 
     /// Reads which goroutines a process has by now. They are handed on when the records of what
     /// happened before have come.
     pub fn find(&mut self, pid: u32, out: &mut dyn Write) -> anyhow::Result<()> {
         self.last_reading = Some(Instant::now());
-        self.gaps = self.pipeline.counters().gaps;
+        self.gaps = self.intake.pipeline.counters().gaps;
         let (mark, records) = found_records(&self.target, pid)?;
         self.take(&mark, out)?;
         self.waiting.push_back(Waiting { since: Instant::now(), records });
@@ -118,15 +127,15 @@ impl StatesSession {
         while self.waiting.front().is_some_and(|waiting| waiting.since.elapsed() >= SETTLE) {
             self.hand_on(out)?;
         }
-        let lost = self.pipeline.counters().gaps > self.gaps;
+        let lost = self.intake.pipeline.counters().gaps > self.gaps;
         let rested = self.last_reading.is_none_or(|last| last.elapsed() >= AGAIN);
         if lost && rested && self.waiting.is_empty() {
-            let living = |pid: &u32| !self.exited.contains(pid);
-            for pid in self.seen.iter().copied().filter(living).collect::<Vec<_>>() {
+            let living = |pid: &u32| !self.intake.exited.contains(pid);
+            for pid in self.intake.seen.iter().copied().filter(living).collect::<Vec<_>>() {
                 // One that just ended has no goroutines left.
                 _ = self.find(pid, out);
             }
-            self.gaps = self.pipeline.counters().gaps;
+            self.gaps = self.intake.pipeline.counters().gaps;
         }
         Ok(())
     }
@@ -138,21 +147,114 @@ impl StatesSession {
 
     /// Reads what is there, waiting up to `timeout` for the first record.
     pub fn poll(&mut self, timeout: Duration, out: &mut dyn Write) -> anyhow::Result<usize> {
-        self.tariff.update();
-        let mut batch: Vec<u8> = Vec::new();
-        let mut ends = Vec::new();
+        self.intake.tariff.update();
+        let intake = &mut self.intake;
+        let mut taken = Ok(());
         let polled = self.capture.poll(timeout, &mut |bytes| {
-            batch.extend_from_slice(bytes);
-            ends.push(batch.len());
+            if taken.is_ok() {
+                taken = intake.take(bytes, out);
+            }
         });
-        let mut start = 0;
-        for end in ends {
-            self.take(batch.get(start..end).unwrap_or_default(), out)?;
-            start = end;
-        }
+        taken?;
         polled.context("failed to read the capture")
     }
 
+    fn take(&mut self, bytes: &[u8], out: &mut dyn Write) -> anyhow::Result<()> {
+        self.intake.take(bytes, out)
+    }
+
+    /// Reads all that is left after a detach.
+    pub fn poll_rest(&mut self, out: &mut dyn Write) -> anyhow::Result<()> {
+        while self.poll(Duration::ZERO, out)? > 0 {}
+        while !self.waiting.is_empty() {
+            self.hand_on(out)?;
+        }
+        Ok(())
+    }
+
+    /// See [`StatesPipeline::tick`].
+    pub fn tick(&mut self, now_ns: u64, out: &mut dyn Write) -> anyhow::Result<()> {
+        Ok(self.intake.pipeline.tick(now_ns, &self.intake.symbols, out)?)
+    }
+
+    /// See [`StatesPipeline::show_live`].
+    pub fn show_live(&mut self, now_ns: u64, out: &mut dyn Write) -> anyhow::Result<()> {
+        Ok(self.intake.pipeline.show_live(now_ns, &self.intake.symbols, out)?)
+    }
+
+    /// Hands a recording's file what there is so far.
+    pub fn save(&mut self) -> anyhow::Result<()> {
+        let Some(recording) = &mut self.intake.recording else { return Ok(()) };
+        recording.save(self.intake.pipeline.new_names().as_ref())
+    }
+
+    /// Estimated CPU time that the hits so far cost the targets, nanoseconds.
+    pub fn cost_ns(&self) -> u64 {
+        self.intake.cost_ns
+    }
+
+    /// Removes the plan from the targets.
+    pub fn detach(&mut self) -> anyhow::Result<()> {
+        if self.detach_time.is_none() {
+            let start = Instant::now();
+            self.intake.closed_ns = Some(clock::monotonic_ns());
+            self.capture.detach().context("failed to detach")?;
+            self.detach_time = Some(start.elapsed());
+        }
+        Ok(())
+    }
+
+    /// What code in the processes did to them; complete after [`StatesSession::detach`].
+    pub fn trampolines(&self) -> Option<Trampolines> {
+        self.capture.code_effects().map(trampolines)
+    }
+
+    /// How long [`StatesSession::detach`] took.
+    pub fn detach_time(&self) -> Option<Duration> {
+        self.detach_time
+    }
+
+    /// Processes that hit a site.
+    pub fn processes(&self) -> usize {
+        self.intake.seen.len()
+    }
+
+    /// Whether the capture saw `pid` end (or become another program).
+    pub fn has_exited(&self, pid: u32) -> bool {
+        self.intake.exited.contains(&pid)
+    }
+
+    /// What the capture counted.
+    pub fn capture_counters(&self) -> anyhow::Result<Counters> {
+        self.capture.counters().context("failed to read the capture's counters")
+    }
+
+    /// What was counted of states.
+    pub fn counters(&self) -> StateCounters {
+        self.intake.pipeline.counters()
+    }
+
+    /// Tells of the goroutines that live, and writes tables.
+    pub fn finish(&mut self, now_ns: u64, out: &mut dyn Write) -> anyhow::Result<()> {
+        let now_ns = self.intake.closed_ns.unwrap_or(now_ns);
+        self.intake.recording.iter_mut().for_each(|recording| recording.end(now_ns));
+        Ok(self.intake.pipeline.finish(now_ns, &self.intake.symbols, out)?)
+    }
+
+    /// See [`StatesPipeline::part`].
+    pub fn part(&self) -> Option<StatesPart<'_>> {
+        self.intake.pipeline.part(&self.intake.symbols)
+    }
+
+    /// Ends the recorded file with the names it needs.
+    pub fn finish_recording(&mut self, summary: &Summary) -> anyhow::Result<()> {
+        let Some(recording) = self.intake.recording.take() else { return Ok(()) };
+        let names = self.intake.pipeline.new_names().unwrap_or_default();
+        recording.finish(&names, summary)
+    }
+}
+
+impl Intake {
     fn take(&mut self, bytes: &[u8], out: &mut dyn Write) -> anyhow::Result<()> {
         let Ok(record) = Record::parse(bytes) else {
             self.pipeline.malformed();
@@ -181,95 +283,5 @@ impl StatesSession {
             self.symbols.forget(record.pid);
         }
         Ok(())
-    }
-
-    /// Reads all that is left after a detach.
-    pub fn poll_rest(&mut self, out: &mut dyn Write) -> anyhow::Result<()> {
-        while self.poll(Duration::ZERO, out)? > 0 {}
-        while !self.waiting.is_empty() {
-            self.hand_on(out)?;
-        }
-        Ok(())
-    }
-
-    /// See [`StatesPipeline::tick`].
-    pub fn tick(&mut self, now_ns: u64, out: &mut dyn Write) -> anyhow::Result<()> {
-        Ok(self.pipeline.tick(now_ns, &self.symbols, out)?)
-    }
-
-    /// See [`StatesPipeline::show_live`].
-    pub fn show_live(&mut self, now_ns: u64, out: &mut dyn Write) -> anyhow::Result<()> {
-        Ok(self.pipeline.show_live(now_ns, &self.symbols, out)?)
-    }
-
-    /// Hands a recording's file what there is so far.
-    pub fn save(&mut self) -> anyhow::Result<()> {
-        let Some(recording) = &mut self.recording else { return Ok(()) };
-        recording.save(self.pipeline.new_names().as_ref())
-    }
-
-    /// Estimated CPU time that the hits so far cost the targets, nanoseconds.
-    pub fn cost_ns(&self) -> u64 {
-        self.cost_ns
-    }
-
-    /// Removes the plan from the targets.
-    pub fn detach(&mut self) -> anyhow::Result<()> {
-        if self.detach_time.is_none() {
-            let start = Instant::now();
-            self.closed_ns = Some(clock::monotonic_ns());
-            self.capture.detach().context("failed to detach")?;
-            self.detach_time = Some(start.elapsed());
-        }
-        Ok(())
-    }
-
-    /// What code in the processes did to them; complete after [`StatesSession::detach`].
-    pub fn trampolines(&self) -> Option<Trampolines> {
-        self.capture.code_effects().map(trampolines)
-    }
-
-    /// How long [`StatesSession::detach`] took.
-    pub fn detach_time(&self) -> Option<Duration> {
-        self.detach_time
-    }
-
-    /// Processes that hit a site.
-    pub fn processes(&self) -> usize {
-        self.seen.len()
-    }
-
-    /// Whether the capture saw `pid` end (or become another program).
-    pub fn has_exited(&self, pid: u32) -> bool {
-        self.exited.contains(&pid)
-    }
-
-    /// What the capture counted.
-    pub fn capture_counters(&self) -> anyhow::Result<Counters> {
-        self.capture.counters().context("failed to read the capture's counters")
-    }
-
-    /// What was counted of states.
-    pub fn counters(&self) -> StateCounters {
-        self.pipeline.counters()
-    }
-
-    /// Tells of the goroutines that live, and writes tables.
-    pub fn finish(&mut self, now_ns: u64, out: &mut dyn Write) -> anyhow::Result<()> {
-        let now_ns = self.closed_ns.unwrap_or(now_ns);
-        self.recording.iter_mut().for_each(|recording| recording.end(now_ns));
-        Ok(self.pipeline.finish(now_ns, &self.symbols, out)?)
-    }
-
-    /// See [`StatesPipeline::part`].
-    pub fn part(&self) -> Option<StatesPart<'_>> {
-        self.pipeline.part(&self.symbols)
-    }
-
-    /// Ends the recorded file with the names it needs.
-    pub fn finish_recording(&mut self, summary: &Summary) -> anyhow::Result<()> {
-        let Some(recording) = self.recording.take() else { return Ok(()) };
-        let names = self.pipeline.new_names().unwrap_or_default();
-        recording.finish(&names, summary)
     }
 }
