@@ -24,7 +24,7 @@ pub struct Args {
     /// Only this build mode (repeatable).
     #[arg(long = "mode")]
     modes: Vec<Mode>,
-    /// Integration test of the gospect crate that is run per cell.
+    /// Integration test of the gospect crate that is run per cell: trace_core, sched_core.
     #[arg(long, default_value = "trace_core")]
     suite: String,
     /// Run cells again that have a result.
@@ -120,13 +120,17 @@ impl Results {
         modes.insert(mode.label().to_owned(), cell);
     }
 
+    /// Notes the cells of `suite` without a result; what is noted of others stays.
     fn note_untested(&mut self, suite: &str, all: &[Toolchain]) {
-        self.untested = all
+        let missing = all
             .iter()
             .flat_map(|toolchain| Mode::ALL.map(|mode| (toolchain, mode)))
             .filter(|(toolchain, mode)| self.get(suite, toolchain, *mode).is_none())
-            .map(|(toolchain, mode)| format!("{suite} {} {mode}", toolchain.version))
-            .collect();
+            .map(|(toolchain, mode)| format!("{suite} {} {mode}", toolchain.version));
+        let missing: Vec<String> = missing.collect();
+        let own = format!("{suite} ");
+        self.untested.retain(|cell| !cell.starts_with(&own));
+        self.untested.extend(missing);
     }
 }
 

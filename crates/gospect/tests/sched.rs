@@ -1,128 +1,12 @@
 //! `gospect sched`: chains of states without a break, on both backends, whatever goroutines do.
 
-use serde::Deserialize;
+#[path = "common/chains.rs"]
+mod chains;
+
+use chains::{LIMIT, check, gospect, lines, result_file, summary, watch};
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
 use std::time::Duration;
-use testkit::{Fixture, Gospect, Mode, Running, Toolchain, newest, oldest, selected, toolchains};
-
-const LIMIT: Duration = Duration::from_secs(180);
-
-/// What of a line of JSON the tests look at.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Line {
-    r#type: String,
-    ts_ns: i64,
-    goid: u64,
-    pid: u32,
-    from: String,
-    to: String,
-    held_ns: i64,
-    reason: Option<String>,
-    born_ns: Option<i64>,
-    from_ns: i64,
-    to_ns: i64,
-    running_ns: i64,
-    runnable_ns: i64,
-    syscall_ns: i64,
-    other_ns: i64,
-    unknown_ns: i64,
-    waiting_ns: BTreeMap<String, i64>,
-    made: u64,
-    ended: u64,
-    live: u64,
-    found: u64,
-    lost: u64,
-    breaks: u64,
-    mended: u64,
-    repairs: u64,
-    invalid: u64,
-    no_goroutine: u64,
-    refused: u64,
-    changes: u64,
-    backend: String,
-}
-
-fn gospect() -> Gospect {
-    Gospect::new(env!("CARGO_BIN_EXE_gospect")).limit(LIMIT)
-}
-
-fn result_file(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}.json", std::process::id()))
-}
-
-/// The lines of a result, which is removed.
-fn lines(path: &Path) -> Vec<Line> {
-    let file = BufReader::new(File::open(path).unwrap());
-    let line = |line: String| {
-        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in {line}"))
-    };
-    let lines = file.lines().map(|text| line(text.unwrap())).collect();
-    std::fs::remove_file(path).unwrap();
-    lines
-}
-
-/// What is true of every capture that lost nothing: each goroutine's changes follow from each
-/// other, the times of its states add up to its life, and every goroutine is accounted for.
-fn check(lines: &[Line], told: &str) {
-    let mut last: BTreeMap<(u32, u64), (&str, i64)> = BTreeMap::new();
-    for line in lines.iter().filter(|line| line.r#type == "state") {
-        let who = (line.pid, line.goid);
-        if let Some((state, ts_ns)) = last.insert(who, (&line.to, line.ts_ns)) {
-            assert_eq!((line.from.as_str(), line.ts_ns - line.held_ns), (state, ts_ns), "{told}");
-        }
-        if line.to == "dead" {
-            last.remove(&who);
-        }
-    }
-    for line in lines.iter().filter(|line| line.r#type == "goroutine") {
-        let waited: i64 = line.waiting_ns.values().sum();
-        let spent = line.running_ns + line.runnable_ns + line.syscall_ns + line.other_ns + waited;
-        assert_eq!(spent, line.to_ns - line.from_ns, "{told}: {line:?}");
-        assert_eq!(line.unknown_ns, 0, "{told}: {line:?}");
-    }
-    let summary = summary(lines);
-    let wrong = [summary.lost, summary.breaks, summary.mended, summary.invalid, summary.refused];
-    assert_eq!(wrong, [0; 5], "{told}: {summary:?}");
-    assert_eq!(summary.no_goroutine, 0, "{told}: {summary:?}");
-    let goroutines = lines.iter().filter(|line| line.r#type == "goroutine").count() as u64;
-    assert_eq!(goroutines, summary.ended + summary.live, "{told}: {summary:?}");
-}
-
-fn summary(lines: &[Line]) -> &Line {
-    lines.iter().rfind(|line| line.r#type == "summary").expect("a summary")
-}
-
-/// Watches the fixture from its first instruction to its end.
-fn watch(go: &Toolchain, mode: Mode, backend: &str, args: &[&str]) -> Vec<Line> {
-    let program = Fixture::build("states", go, mode);
-    let told = format!("go {} {mode} {backend} {args:?}", go.version);
-    let path = result_file(&format!("sched-{}-{mode}-{backend}", go.version));
-    let program = program.to_str().unwrap();
-    let out = path.to_str().unwrap();
-    let mut command =
-        vec!["sched", "--backend", backend, "--events", "--format", "json", "-o", out];
-    if backend == "trampoline" {
-        command.extend(["--ring", "16"]);
-    }
-    command.extend(["--", program]);
-    command.extend(args);
-    let output = gospect().run(&command);
-    output.expect_code(0);
-    let done = output.of_type("done").remove(0);
-    let made: u64 = done["made"].as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum();
-    let lines = lines(&path);
-    check(&lines, &told);
-    let summary = summary(&lines);
-    assert_eq!(summary.backend, backend, "{told}");
-    // The runtime makes some of its own, among them up to one worker per processor.
-    assert!((made..made + 60).contains(&summary.made), "{told}: {made} of {summary:?}");
-    assert!(summary.ended >= made, "{told}: {made} of {summary:?}");
-    lines
-}
+use testkit::{Fixture, Mode, Running, import_timeline, newest, oldest, toolchains};
 
 /// Every work, as large as the issue has it.
 #[test]
@@ -161,14 +45,6 @@ fn root_every_way_of_building_is_followed() {
                 watch(&go, mode, backend, &["-n", "40", "-short", "100"]);
             }
         }
-    }
-}
-
-/// What the matrix asks for.
-#[test]
-fn root_the_selected_build_is_followed() {
-    for backend in ["uprobe", "trampoline"] {
-        watch(&selected(), Mode::selected(), backend, &["-n", "100", "-short", "500"]);
     }
 }
 
@@ -237,6 +113,72 @@ fn root_chains_are_unbroken_up_to_the_detach() {
     assert_eq!(lines.iter().filter(|line| line.r#type == "summary").count(), 1);
     let of = |running: &Running| lines.iter().filter(|line| line.pid == running.pid()).count();
     assert!(running.iter().all(|running| of(running) > 1000));
+    // Of both there is one timeline.
+    let command = ["sched", "-p", &pids, "--duration", "300ms", "--format", "perfetto", "-o", out];
+    gospect().run(&command).expect_code(0);
+    let timeline = import_timeline(&std::fs::read_to_string(&path).unwrap());
+    std::fs::remove_file(&path).unwrap();
+    let shown = |running: &Running| {
+        timeline.slices.iter().any(|slice| slice.pid == u64::from(running.pid()))
+    };
+    assert!(running.iter().all(shown));
+}
+
+/// What is lost is said where it lies, counted, and followed by a new reading of memory: at the end
+/// every goroutine is in the state that the process has it in.
+#[test]
+fn root_a_loss_is_a_gap_and_a_new_reading_follows() {
+    let program = Fixture::build("states", &newest(), Mode::Exe);
+    for backend in ["uprobe", "trampoline"] {
+        let args =
+            ["-wait", "-pause", "-repeat", "3", "-work", "short,timer", "-n", "40", "-linger"];
+        let mut running = Running::start(&program, &args);
+        running.wait_for("ready", LIMIT);
+        let pid = running.pid().to_string();
+        let path = result_file(&format!("sched-loss-{backend}"));
+        let how = ["sched", "-p", &pid, "--backend", backend, "--ring", "1", "--events"];
+        let to = ["--format", "json", "-o", path.to_str().unwrap()];
+        let mut watching = gospect().start(&[&how[..], &to].concat());
+        watching.wait_error_line(LIMIT, |line| line.contains("watching goroutines"));
+        watching.signal("STOP");
+        running.go();
+        running.wait_for("paused", LIMIT);
+        watching.signal("CONT");
+        // Until the rings are read, and for what tells of the loss.
+        for _ in 0..2 {
+            std::thread::sleep(Duration::from_millis(1500));
+            running.go();
+            running.wait_line(LIMIT, |line| line.contains("paused") || line.contains("done"));
+        }
+        std::thread::sleep(Duration::from_millis(1500));
+        let output = gospect().run(&["goroutines", "-p", &pid, "--format", "json", "--system"]);
+        watching.signal("INT");
+        gospect().finish(&mut watching).expect_code(0);
+        let lines = lines(&path);
+        let summary = summary(&lines);
+        let gaps: u64 =
+            lines.iter().filter(|line| line.r#type == "gap").map(|line| line.lost).sum();
+        assert!(gaps > 1000 && gaps <= summary.lost, "{backend}: {gaps} {summary:?}");
+        assert_eq!((summary.breaks, summary.invalid), (0, 0), "{backend}: {summary:?}");
+        assert!(summary.mended + summary.vanished > 0, "{backend}: {summary:?}");
+        let all = || lines.iter().filter(|line| line.r#type == "goroutine");
+        for line in all() {
+            assert_eq!(line.spent_ns() + line.unknown_ns, line.to_ns - line.from_ns, "{line:?}");
+        }
+        let living = all().filter(|line| line.ended_ns.is_none() && line.state != "dead");
+        let at_end =
+            living.filter(|line| line.to_ns == all().map(|line| line.to_ns).max().unwrap());
+        let told: BTreeMap<u64, String> =
+            at_end.map(|line| (line.goid, line.state.clone())).collect();
+        let is = |line: &serde_json::Value| {
+            Some((line["goid"].as_u64()?, line["state"].as_str()?.to_owned()))
+        };
+        let found: BTreeMap<u64, String> =
+            output.of_type("goroutine").iter().filter_map(is).collect();
+        assert_eq!(told, found, "{backend}: {summary:?}");
+        running.close_stdin();
+        assert!(running.wait(LIMIT).success());
+    }
 }
 
 /// A recording gives what the capture gave.
@@ -265,16 +207,8 @@ fn root_a_recording_is_shown_as_the_capture_was() {
     gospect()
         .run(&["report", recorded_, "--perfetto", "-o", timeline.to_str().unwrap()])
         .expect_code(0);
-    let events: Vec<serde_json::Value> =
-        serde_json::from_str(&std::fs::read_to_string(&timeline).unwrap()).unwrap();
-    let phases = |phase| events.iter().filter(|event| event["ph"] == phase).count();
-    assert!(
-        phases("X") > 100 && phases("s") > 30,
-        "{} slices, {} arrows",
-        phases("X"),
-        phases("s")
-    );
-    assert_eq!(phases("s"), phases("f"));
+    let shown = import_timeline(&std::fs::read_to_string(&timeline).unwrap());
+    assert!(shown.slices.len() > 100 && shown.arrows.len() > 30, "{shown:?}");
     gospect().run(&["report", recorded_, "--by", "reason"]).expect_code(0);
     gospect().run(&["report", recorded_, "--stat"]).expect_code(2);
     for path in [direct, replayed, recorded, timeline] {

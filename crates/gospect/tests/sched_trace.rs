@@ -1,7 +1,8 @@
-//! Goroutine states against the program's own execution trace (runtime/trace): for every
-//! goroutine the same blocks, wakes with the same wakers, starts, yields and system calls.
+//! Goroutine states against what the program's own runtime says: its execution trace (runtime/trace) -
+//! for every goroutine the same blocks, wakes with the same wakers, starts, yields and system
+//! calls - and its metrics (runtime/metrics).
 //!
-//! The differences that are right, which the comparison takes into account:
+//! The differences that are right, which the comparison takes into account (docs/states.md):
 //! - a coroutine switch is a wake and a start there, one change here;
 //! - a system call whose processor was taken ends runnable there, whatever the runtime does: there
 //!   it is started again, here only if it had to wait (Go 1.26 and later: it always runs first);
@@ -161,5 +162,65 @@ fn root_counts_and_wakers_are_those_of_the_execution_trace() {
             let (goroutines, wakes) = compare(&go, backend, &["-n", "100", "-short", "300"]);
             assert!(goroutines > 1000 && wakes > 500, "{goroutines} goroutines, {wakes} wakes");
         }
+    }
+}
+
+/// Of every so many times that a goroutine stops running the runtime takes note of how long it
+/// is runnable next (`gTrackingPeriod`, runtime/runtime2.go, Go 1.19 to 1.27).
+const PERIOD: f64 = 8.0;
+
+#[test]
+fn root_counts_and_latencies_are_those_of_the_runtimes_metrics() {
+    for go in toolchains() {
+        for backend in ["uprobe", "trampoline"] {
+            compare_metrics(&go, backend);
+        }
+    }
+}
+
+fn compare_metrics(go: &Toolchain, backend: &str) {
+    let told = format!("go {} {backend}", go.version);
+    let program = Fixture::build("states", go, Mode::Exe);
+    let result = file(&format!("metrics-{}-{backend}", go.version));
+    let [program, result_] = [&program, &result].map(|p| p.to_str().unwrap());
+    let command = ["sched", "--backend", backend, "--events", "--format", "json", "-o", result_];
+    let work = ["-work", "chan", "-n", "1500", "-gogc", "100", "-resize=false", "-metrics"];
+    let output = Gospect::new(env!("CARGO_BIN_EXE_gospect"))
+        .limit(LIMIT)
+        .run(&[&command[..], &["--ring", "16", "--", program], &work].concat());
+    output.expect_code(0);
+    let metrics = output.of_type("metrics").remove(0);
+    let text = std::fs::read_to_string(&result).unwrap();
+    std::fs::remove_file(&result).unwrap();
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let summary = lines.last().unwrap();
+    assert_eq!(summary["lost"], 0, "{told}: {summary}");
+
+    // What lives at the end and is not of the runtime's own.
+    let is_own = |line: &&serde_json::Value| {
+        let start = line["start"].as_str().unwrap_or_default();
+        line["type"] == "goroutine"
+            && line["ended_ns"].is_null()
+            && (start == "runtime.main" || !start.starts_with("runtime."))
+    };
+    let live = lines.iter().filter(is_own).count() as u64;
+    assert_eq!(metrics["goroutines"], live, "{told}: {metrics}");
+    if let Some(created) = metrics["created"].as_u64() {
+        // The runtime may make a few of its own between the metrics and the end.
+        let made = summary["made"].as_u64().unwrap();
+        assert!((created..created + 4).contains(&made), "{told}: {made}, {metrics}");
+    }
+    assert!(go.minor < 26 || metrics["created"].is_u64(), "{told}: {metrics}");
+
+    let runs = lines.iter().filter(|line| line["type"] == "state" && line["to"] == "running");
+    let expected = runs.count() as f64 / PERIOD;
+    let noted = metrics["latencies"].as_u64().unwrap() as f64;
+    assert!((expected * 0.8..expected * 1.2).contains(&noted), "{told}: {expected}, {metrics}");
+    for key in ["p50_ns", "p90_ns"] {
+        let own = summary["latency"][key].as_f64().unwrap();
+        let [from, to] = [0, 1].map(|at| metrics[key][at].as_f64().unwrap());
+        // One of eight was looked at, and a bucket is what it was in.
+        assert!((from / 2.0..to * 2.0).contains(&own), "{told}: {key} {own}, {metrics}");
     }
 }
