@@ -59,7 +59,7 @@ fn root_a_timeline_is_what_perfetto_takes() {
     for backend in ["uprobe", "trampoline"] {
         let file = result_file(&format!("timeline-{}-{mode}-{backend}", go.version));
         let [out, program] = [&file, &program].map(|path| path.to_str().unwrap());
-        let command = ["sched", "--backend", backend, "--format", "perfetto", "--ring", "16"];
+        let command = ["sched", "--backend", backend, "--format", "perfetto", "--ring", "64"];
         let work = ["-o", out, "--", program, "-n", "60", "-short", "200"];
         gospect().run(&[&command[..], &work].concat()).expect_code(0);
         let timeline = import_timeline(&std::fs::read_to_string(&file).unwrap());

@@ -123,10 +123,9 @@ fn compare(go: &Toolchain, backend: &str, args: &[&str]) -> (usize, u64) {
     let trace = file(&format!("trace-{}-{backend}", go.version));
     let result = file(&format!("sched-{}-{backend}", go.version));
     let [program, trace_, result_] = [&program, &trace, &result].map(|p| p.to_str().unwrap());
-    let mut command = vec!["sched", "--backend", backend, "--events", "--format", "json"];
-    if backend == "trampoline" {
-        command.extend(["--ring", "16"]);
-    }
+    // Room for what is not read while the machine is busy with other things.
+    let how = ["sched", "--backend", backend, "--events", "--format", "json", "--ring", "64"];
+    let mut command = how.to_vec();
     // Changing GOMAXPROCS makes up events in the trace, to keep it in order.
     command.extend(["-o", result_, "--", program, "-trace", trace_, "-resize=false"]);
     command.extend(args);
@@ -187,7 +186,7 @@ fn compare_metrics(go: &Toolchain, backend: &str) {
     let work = ["-work", "chan", "-n", "1500", "-gogc", "100", "-resize=false", "-metrics"];
     let output = Gospect::new(env!("CARGO_BIN_EXE_gospect"))
         .limit(LIMIT)
-        .run(&[&command[..], &["--ring", "16", "--", program], &work].concat());
+        .run(&[&command[..], &["--ring", "64", "--", program], &work].concat());
     output.expect_code(0);
     let metrics = output.of_type("metrics").remove(0);
     let text = std::fs::read_to_string(&result).unwrap();

@@ -18,7 +18,7 @@ use binary::layout::{LayoutError, RuntimeLayouts};
 use binary::{Executable, Function, flag};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use wire::{DEREF_MAPPED, Field, Fields, GSource, Op, OpCode, Record, SiteKind};
+use wire::{DEREF_MAPPED, Field, Fields, GSource, Op, OpCode, Record, RecordFlags, SiteKind};
 
 /// What changes the state of a goroutine, where it has no copy inlined.
 const SWAPPING: &str = "runtime.casgstatus";
@@ -101,9 +101,10 @@ pub struct StateChange {
     pub old: u32,
     /// State afterwards.
     pub new: u32,
-    /// Whether the goroutine's thread works on its system stack: what looks like waiting then
-    /// is none. Known only of versions whose wait reasons do not tell.
-    pub on_system_stack: bool,
+    /// Whether the goroutine's thread works for it on, whatever the new state: on the system
+    /// stack, for the goroutine, or on the goroutine's own, which one that blocks has left. Known
+    /// only of versions whose wait reasons do not tell.
+    pub works: bool,
 }
 
 /// What the reader of state records needs to know besides the sites.
@@ -167,9 +168,11 @@ impl StateEvent {
             let (goid, reason, old, new) = (word()?, word()?, word()?, word()?);
             let (reason, old, new) = (reason as u8, old as u32, new as u32);
             let known = plan.states.as_ref().and_then(|names| names.system_stack);
-            let on_system_stack = known
-                .is_some_and(|place| word().is_some_and(|pc| pc & IN_PAGE == u64::from(place)));
-            return Some(Self::Change(StateChange { goid, reason, old, new, on_system_stack }));
+            let works = known.is_some_and(|place| {
+                let is_there = |pc| pc & IN_PAGE == u64::from(place);
+                !record.flags.has(RecordFlags::SYSTEM_STACK) || word().is_some_and(is_there)
+            });
+            return Some(Self::Change(StateChange { goid, reason, old, new, works }));
         }
         let (goid, gopc, startpc) = (word()?, word()?, word()?);
         let (state, reason) = (word()? as u32, word()? as u8);

@@ -3,8 +3,9 @@
 //!
 //! The rules (src/trace_processor/importers/json and common/flow_tracker.cc, common/slice_tracker.cc there): events
 //! are taken in the order of time, equal ones as they come. Slices of a track lie in each other
-//! or apart. An arrow begins in the innermost slice of its track then, and ends, without a
-//! binding point, at the next slice that begins on its track.
+//! or apart. An arrow begins in the slice that began last on its track - who switches to a
+//! coroutine, or ends by that, has left its own by then - and ends, without a binding point, at the
+//! next slice that begins on its track.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
@@ -92,7 +93,6 @@ impl Timeline {
                 let number = event["id"].as_u64().expect("an id");
                 let top = self.stacks.get(&track).and_then(|stack| stack.last()).copied();
                 let top = top.unwrap_or_else(|| panic!("an arrow from nowhere: {event}"));
-                assert!(self.slices[top].to_ns >= nanos(event, "ts"), "from the past: {event}");
                 assert_eq!(self.begun.insert(number, top), None, "begun twice: {event}");
             }
             "f" => {

@@ -259,9 +259,8 @@ impl States {
         }
         let who = Who { pid: record.pid, goid: change.goid };
         let (ts_ns, tid, reason, by) = (record.ts_ns, record.tid, change.reason, record.goid);
-        let works = change.on_system_stack;
         let beside_loss = record.flags.has(RecordFlags::BESIDE_LOSS);
-        let step = Step { ts_ns, tid, old, new, reason, works, by, beside_loss };
+        let step = Step { ts_ns, tid, old, new, reason, works: change.works, by, beside_loss };
         let by = self.threads.pass(who, &step, self.reasons.is_switched(reason));
         let step = Step { by, ..step };
         if !self.chains.contains_key(&who) && !self.begin(who, &step) {

@@ -138,6 +138,10 @@ fn who_only_seems_to_wait_runs() {
 #[test]
 fn who_works_on_the_system_stack_runs_whatever_the_reason() {
     let place = u64::from(support_states::SYSTEM_STACK);
+    let on_its_own = |mut bytes: Vec<u8>| {
+        bytes[support_states::FLAGS] = 0;
+        bytes
+    };
     let tape = [
         creation(0, 2, 1, 1),
         change_at(0x7000, 10, 2, [1, 2], 0),
@@ -146,6 +150,10 @@ fn who_works_on_the_system_stack_runs_whatever_the_reason() {
         change_at(0x55_0000_4000 + place, 30, 2, [4, 2], 19),
         change_at(0x7000, 40, 2, [2, 4], 19),
         change_at(0x7000, 60, 2, [4, 1], 19),
+        change_at(0x7000, 61, 2, [1, 2], 19),
+        // On its own stack, which who blocks has left.
+        on_its_own(change_at(0x7000, 70, 2, [2, 4], 19)),
+        on_its_own(change_at(0x7000, 80, 2, [4, 2], 19)),
     ];
     let mut states = States::new(support_states::plan_with(Some(support_states::SYSTEM_STACK)));
     let mut events = Vec::new();
@@ -159,9 +167,10 @@ fn who_works_on_the_system_stack_runs_whatever_the_reason() {
         "g2 runnable>running @10",
         "g2 running>waiting chan receive @40",
         "g2 waiting>runnable chan receive @60",
+        "g2 runnable>running @61",
     ];
     assert_eq!(told, expected);
-    assert_eq!((states.counters().pseudo, states.counters().breaks), (2, 0));
+    assert_eq!((states.counters().pseudo, states.counters().breaks), (4, 0));
 }
 
 #[test]

@@ -121,11 +121,10 @@ pub fn watch(go: &Toolchain, mode: Mode, backend: &str, args: &[&str]) -> Vec<Li
     let path = result_file(&format!("sched-{}-{mode}-{backend}", go.version));
     let program = program.to_str().unwrap();
     let out = path.to_str().unwrap();
-    let mut command =
-        vec!["sched", "--backend", backend, "--events", "--format", "json", "-o", out];
-    if backend == "trampoline" {
-        command.extend(["--ring", "16"]);
-    }
+    // Room for what is not read while the machine is busy with other things.
+    let how = ["sched", "--backend", backend, "--events", "--format", "json", "--ring", "64"];
+    let mut command = how.to_vec();
+    command.extend(["-o", out]);
     command.extend(["--", program]);
     command.extend(args);
     let output = gospect().run(&command);

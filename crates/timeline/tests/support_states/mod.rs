@@ -8,6 +8,8 @@ use std::sync::Arc;
 use wire::{GSource, Record, RecordFlags, RecordKind, SiteKind};
 
 const CHANGE: u32 = 0;
+/// Where a record's flags are.
+pub const FLAGS: usize = 58;
 pub const CREATION: u32 = 1;
 pub const PID: u32 = 100;
 
@@ -103,10 +105,12 @@ pub fn change(ts_ns: u64, goid: u64, old: u32, new: u32, reason: u8, by: u64) ->
     record(RecordKind::Hit, CHANGE, ts_ns, by, &words, 0)
 }
 
-/// A change of a goroutine that seems to be at `pc`.
+/// A change of a goroutine that seems to be at `pc`, made on a system stack.
 pub fn change_at(pc: u64, ts_ns: u64, goid: u64, [old, new]: [u32; 2], reason: u8) -> Vec<u8> {
     let words = [goid, reason.into(), old.into(), new.into(), pc];
-    record(RecordKind::Hit, CHANGE, ts_ns, goid, &words, 0)
+    let mut bytes = record(RecordKind::Hit, CHANGE, ts_ns, goid, &words, 0);
+    bytes[FLAGS..][..2].copy_from_slice(&RecordFlags::SYSTEM_STACK.to_le_bytes());
+    bytes
 }
 
 pub fn creation(ts_ns: u64, goid: u64, state: u64, parent: u64) -> Vec<u8> {
