@@ -142,15 +142,16 @@ fn root_a_loss_is_a_gap_and_a_new_reading_follows() {
         watching.wait_error_line(LIMIT, |line| line.contains("watching goroutines"));
         watching.signal("STOP");
         running.go();
-        running.wait_for("paused", LIMIT);
+        running.wait_line(LIMIT, |line| line.contains("\"round\":1"));
         watching.signal("CONT");
         // Until the rings are read, and for what tells of the loss.
-        for _ in 0..2 {
+        for end in ["\"round\":2", "\"done\""] {
             std::thread::sleep(Duration::from_millis(1500));
             running.go();
-            running.wait_line(LIMIT, |line| line.contains("paused") || line.contains("done"));
+            running.wait_line(LIMIT, |line| line.contains(end));
         }
-        std::thread::sleep(Duration::from_millis(1500));
+        // Two readings of memory later, whatever else the machine does.
+        std::thread::sleep(Duration::from_secs(5));
         let output = gospect().run(&["goroutines", "-p", &pid, "--format", "json", "--system"]);
         watching.signal("INT");
         gospect().finish(&mut watching).expect_code(0);
@@ -175,7 +176,12 @@ fn root_a_loss_is_a_gap_and_a_new_reading_follows() {
         };
         let found: BTreeMap<u64, String> =
             output.of_type("goroutine").iter().filter_map(is).collect();
-        assert_eq!(told, found, "{backend}: {summary:?}");
+        // The main goroutine's own read, which a signal of the runtime may interrupt.
+        let rest = |all: &BTreeMap<u64, String>| {
+            let all = all.iter().filter(|(goid, _)| **goid != 1);
+            all.map(|(goid, state)| (*goid, state.clone())).collect::<Vec<_>>()
+        };
+        assert_eq!(rest(&told), rest(&found), "{backend}: {summary:?}");
         running.close_stdin();
         assert!(running.wait(LIMIT).success());
     }

@@ -97,6 +97,10 @@ pub struct States {
     threads: Threads,
     /// When breaks were that no loss explains so far.
     breaks: VecDeque<u64>,
+    /// Losses that are known by now, to tell chains from before one.
+    epoch: u64,
+    /// Records lost that no record has told of, at the last reading of memory.
+    untold: u64,
     tally: Tally,
     counters: StateCounters,
 }
@@ -114,6 +118,8 @@ impl States {
             patience: VecDeque::new(),
             threads: Threads::default(),
             breaks: VecDeque::new(),
+            epoch: 0,
+            untold: 0,
             tally: Tally::default(),
             counters: StateCounters::default(),
         }
@@ -166,6 +172,7 @@ impl States {
             self.explain_breaks(&gap);
             self.threads = Threads::default();
             self.counters.gaps += 1;
+            self.epoch += 1;
             self.counters.lost += u64::from(lost);
         }
         match record.kind {
@@ -274,7 +281,7 @@ impl States {
         let begin_ns = self.processes.get(&who.pid).map_or(step.ts_ns, |process| process.begin_ns);
         let is_new = !step.old.is_alive();
         // After a loss it may have been made meanwhile.
-        let from_ns = if is_new || self.counters.gaps > 0 { step.ts_ns } else { begin_ns };
+        let from_ns = if is_new || self.epoch > 0 { step.ts_ns } else { begin_ns };
         let mut chain = Chain::new(Origin::default(), step.old, step.reason, from_ns);
         chain.born_ns = is_new.then_some(step.ts_ns);
         self.counters.made += u64::from(is_new);
@@ -286,14 +293,14 @@ impl States {
             self.counters.evicted += 1;
             return false;
         }
-        chain.gaps = self.counters.gaps;
+        chain.gaps = self.epoch;
         self.chains.insert(who, chain);
         true
     }
 
     /// Takes a step that fits, or holds it until it does.
     fn offer(&mut self, who: Who, step: Step, out: &mut Vec<Event>) {
-        let gaps = self.counters.gaps;
+        let gaps = self.epoch;
         let Some(chain) = self.chains.get_mut(&who) else { return };
         if chain.state() != step.old {
             if !chain.is_told {
@@ -344,7 +351,7 @@ impl States {
                 Some(chain) if chain.state() != step.old => {
                     chain.resume(step.old, step.reason, step.ts_ns);
                     // A loss may become known later than what follows it on another CPU.
-                    let is_loss = chain.gaps != self.counters.gaps;
+                    let is_loss = chain.gaps != self.epoch;
                     self.counters.mended += u64::from(is_loss);
                     self.counters.breaks += u64::from(!is_loss);
                     if !is_loss && self.breaks.len() < MAX_BREAKS {
@@ -373,7 +380,7 @@ impl States {
 
     fn take(&mut self, who: Who, step: &Step, out: &mut Vec<Event>) {
         let Some(chain) = self.chains.get_mut(&who) else { return };
-        (chain.is_told, chain.gaps) = (true, self.counters.gaps);
+        (chain.is_told, chain.gaps) = (true, self.epoch);
         match chain.step(who, step, &self.reasons) {
             Some((change, stay)) => {
                 self.counters.changes += 1;
@@ -427,8 +434,15 @@ impl States {
         let (begin_ns, ts_ns) = (process.begin_ns, record.ts_ns);
         let Some(reading) = &mut process.reading else {
             if who.goid == 0 {
+                // The first mark has what was lost by then. What no record has told of so far, and
+                // maybe none will, is behind every chain all the same.
+                let untold = found.origin.gopc.saturating_sub(self.counters.lost);
                 let (found, ended) = (HashSet::new(), HashSet::new());
                 process.reading = Some(Reading { ts_ns, found, ended });
+                if untold > self.untold {
+                    self.epoch += 1;
+                }
+                self.untold = untold;
             }
             return;
         };
@@ -441,7 +455,7 @@ impl States {
         if reading.found.len() < MAX_GOROUTINES {
             reading.found.insert(who.goid);
         }
-        let gaps = self.counters.gaps;
+        let gaps = self.epoch;
         match self.chains.get_mut(&who) {
             Some(chain) => {
                 if chain.origin.gopc == 0 {
@@ -469,7 +483,7 @@ impl States {
     fn end_reading(&mut self, pid: u32, out: &mut Vec<Event>) {
         let reading = self.processes.get_mut(&pid).and_then(|process| process.reading.take());
         let Some(reading) = reading else { return };
-        let gaps = self.counters.gaps;
+        let gaps = self.epoch;
         let is_gone = |(who, chain): (&Who, &Chain)| {
             who.pid == pid
                 && chain.gaps != gaps

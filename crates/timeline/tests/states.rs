@@ -219,6 +219,25 @@ fn behind_a_loss_chains_go_on_and_what_is_gone_is_said() {
     }
 }
 
+/// The ring of a thread that rests then tells of no loss.
+#[test]
+fn a_loss_that_only_a_reading_tells_of_leaves_nothing_as_it_was() {
+    let mark = |lost: u64| record(RecordKind::Goroutine, 0, 60, 0, &[0, 0, lost, 0, 0], 0);
+    let end = || found(60, 0, 0);
+    let begin = || [creation(1, 1, 1, 0), change(2, 1, 1, 2, 0, 0), creation(3, 2, 1, 1)];
+    // 1 waits by now, 2 is gone.
+    let of = |lost| {
+        let tape: Vec<_> =
+            begin().into_iter().chain([mark(lost), found(60, 1, 4), end()]).collect();
+        follow(&tape, 100)
+    };
+    let (events, counters, _) = of(5);
+    assert_eq!((counters.gaps, counters.mended, counters.vanished, counters.live), (0, 1, 1, 1));
+    assert_eq!(lifetimes(&events).last().unwrap().state, State::WAITING);
+    let (_, counters, _) = of(0);
+    assert_eq!((counters.gaps, counters.mended, counters.vanished, counters.live), (0, 0, 0, 2));
+}
+
 #[test]
 fn without_its_predecessor_a_change_is_a_break_that_is_counted() {
     let tape = vec![

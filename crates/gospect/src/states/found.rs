@@ -16,8 +16,13 @@ const MAX_FOUND: usize = 1 << 19;
 const NEEDED: (&str, &str) = ("runtime.g", "startpc");
 
 /// Reads the goroutines of a process: a record for each, between a mark that comes before
-/// anything is read and one behind.
-pub fn found_records(target: &Target, pid: u32) -> anyhow::Result<(Vec<u8>, Vec<Vec<u8>>)> {
+/// anything is read and one behind. The first mark says how many records were `lost` by then: no
+/// other record may have told of it.
+pub fn found_records(
+    target: &Target,
+    pid: u32,
+    lost: u64,
+) -> anyhow::Result<(Vec<u8>, Vec<Vec<u8>>)> {
     let process = Process::open(pid)?;
     let memory = process.memory()?;
     let executable = &target.executable;
@@ -28,7 +33,7 @@ pub fn found_records(target: &Target, pid: u32) -> anyhow::Result<(Vec<u8>, Vec<
     let snapshot = Snapshot::open(executable, &layouts, &memory, bias)
         .context("failed to find the goroutines that are there already")?;
     let ts_ns = clock::monotonic_ns();
-    let mark = record(pid, ts_ns, 0, [0; 5]);
+    let mark = record(pid, ts_ns, 0, [0, 0, lost, 0, 0]);
     let mut records = Vec::new();
     snapshot.walk(Options { stacks: false }, &mut |goroutine| {
         if goroutine.goid != 0 && records.len() < MAX_FOUND {

@@ -37,8 +37,9 @@ pub struct StatesSession {
     intake: Intake,
     target: Target,
     waiting: VecDeque<Waiting>,
-    /// Gaps after which memory was read.
+    /// Gaps and losses after which memory was read.
     gaps: u64,
+    lost: u64,
     last_reading: Option<Instant>,
     detach_time: Option<Duration>,
 }
@@ -86,6 +87,7 @@ impl StatesSession {
             target,
             waiting: VecDeque::new(),
             gaps: 0,
+            lost: 0,
             last_reading: None,
             detach_time: None,
         }
@@ -116,7 +118,8 @@ impl StatesSession {
     pub fn find(&mut self, pid: u32, out: &mut dyn Write) -> anyhow::Result<()> {
         self.last_reading = Some(Instant::now());
         self.gaps = self.intake.pipeline.counters().gaps;
-        let (mark, records) = found_records(&self.target, pid)?;
+        self.lost = self.capture.counters().map_or(self.lost, |counters| counters.lost);
+        let (mark, records) = found_records(&self.target, pid, self.lost)?;
         self.take(&mark, out)?;
         self.waiting.push_back(Waiting { since: Instant::now(), records });
         Ok(())
@@ -127,9 +130,14 @@ impl StatesSession {
         while self.waiting.front().is_some_and(|waiting| waiting.since.elapsed() >= SETTLE) {
             self.hand_on(out)?;
         }
-        let lost = self.intake.pipeline.counters().gaps > self.gaps;
         let rested = self.last_reading.is_none_or(|last| last.elapsed() >= AGAIN);
-        if lost && rested && self.waiting.is_empty() {
+        if !rested || !self.waiting.is_empty() {
+            return Ok(());
+        }
+        // A ring in which nothing follows tells of no loss.
+        let told = self.intake.pipeline.counters().gaps > self.gaps;
+        let lost = self.capture.counters().map_or(0, |counters| counters.lost);
+        if told || lost > self.lost {
             let living = |pid: &u32| !self.intake.exited.contains(pid);
             for pid in self.intake.seen.iter().copied().filter(living).collect::<Vec<_>>() {
                 // One that just ended has no goroutines left.

@@ -240,20 +240,20 @@ impl Perfetto {
         self.file.put(&slice, out)
     }
 
-    /// What a goroutine was in when it was seen last.
+    /// What a goroutine was in when it was seen last, and its name, if it has none yet.
     fn last_stay(
         &mut self,
         lifetime: &Lifetime,
         symbols: &dyn Symbolizer,
         out: &mut dyn Write,
     ) -> io::Result<()> {
-        if !lifetime.state.is_alive() {
-            return Ok(());
-        }
         let who = lifetime.who;
         let text = self.origins.text(who.pid, &lifetime.origin, symbols);
         let name = format!("g{} {text}", who.goid);
         self.name(u64::from(who.pid), track(who.goid), &name, out)?;
+        if !lifetime.state.is_alive() {
+            return Ok(());
+        }
         let since_ns = lifetime.since_ns;
         let about = [lifetime.reason.as_deref(), Some(&*text)];
         self.stay(who, lifetime.state, about, (since_ns, lifetime.to_ns), out)

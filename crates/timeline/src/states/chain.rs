@@ -30,7 +30,7 @@ pub(crate) struct Chain {
     pub from_ns: u64,
     /// The time of the last record about it.
     pub last_ns: u64,
-    /// How many gaps there were by then.
+    /// How many losses were known by then.
     pub gaps: u64,
     /// Whether a record told the state; else it was read from memory, some time ago.
     pub is_told: bool,
