@@ -4,7 +4,6 @@
 mod chains;
 
 use chains::{LIMIT, check, gospect, lines, result_file, summary, watch};
-use std::collections::BTreeMap;
 use std::time::Duration;
 use testkit::{Fixture, Mode, Running, import_timeline, newest, oldest, toolchains};
 
@@ -122,69 +121,6 @@ fn root_chains_are_unbroken_up_to_the_detach() {
         timeline.slices.iter().any(|slice| slice.pid == u64::from(running.pid()))
     };
     assert!(running.iter().all(shown));
-}
-
-/// What is lost is said where it lies, counted, and followed by a new reading of memory: at the end
-/// every goroutine is in the state that the process has it in.
-#[test]
-fn root_a_loss_is_a_gap_and_a_new_reading_follows() {
-    let program = Fixture::build("states", &newest(), Mode::Exe);
-    for backend in ["uprobe", "trampoline"] {
-        let args =
-            ["-wait", "-pause", "-repeat", "3", "-work", "short,timer", "-n", "40", "-linger"];
-        let mut running = Running::start(&program, &args);
-        running.wait_for("ready", LIMIT);
-        let pid = running.pid().to_string();
-        let path = result_file(&format!("sched-loss-{backend}"));
-        let how = ["sched", "-p", &pid, "--backend", backend, "--ring", "1", "--events"];
-        let to = ["--format", "json", "-o", path.to_str().unwrap()];
-        let mut watching = gospect().start(&[&how[..], &to].concat());
-        watching.wait_error_line(LIMIT, |line| line.contains("watching goroutines"));
-        watching.signal("STOP");
-        running.go();
-        running.wait_line(LIMIT, |line| line.contains("\"round\":1"));
-        watching.signal("CONT");
-        // Until the rings are read, and for what tells of the loss.
-        for end in ["\"round\":2", "\"done\""] {
-            std::thread::sleep(Duration::from_millis(1500));
-            running.go();
-            running.wait_line(LIMIT, |line| line.contains(end));
-        }
-        // Two readings of memory later, whatever else the machine does.
-        std::thread::sleep(Duration::from_secs(5));
-        let output = gospect().run(&["goroutines", "-p", &pid, "--format", "json", "--system"]);
-        watching.signal("INT");
-        gospect().finish(&mut watching).expect_code(0);
-        let lines = lines(&path);
-        let summary = summary(&lines);
-        let gaps: u64 =
-            lines.iter().filter(|line| line.r#type == "gap").map(|line| line.lost).sum();
-        assert!(gaps > 1000 && gaps <= summary.lost, "{backend}: {gaps} {summary:?}");
-        assert_eq!((summary.breaks, summary.invalid), (0, 0), "{backend}: {summary:?}");
-        assert!(summary.mended + summary.vanished > 0, "{backend}: {summary:?}");
-        let all = || lines.iter().filter(|line| line.r#type == "goroutine");
-        for line in all() {
-            assert_eq!(line.spent_ns() + line.unknown_ns, line.to_ns - line.from_ns, "{line:?}");
-        }
-        let living = all().filter(|line| line.ended_ns.is_none() && line.state != "dead");
-        let at_end =
-            living.filter(|line| line.to_ns == all().map(|line| line.to_ns).max().unwrap());
-        let told: BTreeMap<u64, String> =
-            at_end.map(|line| (line.goid, line.state.clone())).collect();
-        let is = |line: &serde_json::Value| {
-            Some((line["goid"].as_u64()?, line["state"].as_str()?.to_owned()))
-        };
-        let found: BTreeMap<u64, String> =
-            output.of_type("goroutine").iter().filter_map(is).collect();
-        // The main goroutine's own read, which a signal of the runtime may interrupt.
-        let rest = |all: &BTreeMap<u64, String>| {
-            let all = all.iter().filter(|(goid, _)| **goid != 1);
-            all.map(|(goid, state)| (*goid, state.clone())).collect::<Vec<_>>()
-        };
-        assert_eq!(rest(&told), rest(&found), "{backend}: {summary:?}");
-        running.close_stdin();
-        assert!(running.wait(LIMIT).success());
-    }
 }
 
 /// A recording gives what the capture gave.
