@@ -76,6 +76,6 @@ mod tests {
         assert_eq!(text, ["0ns", "999ns", "94µs", "1.0ms", "1.5ms", "60s", "2.0h"]);
         let text: Vec<String> = [0.0, 0.05, 1.0, 12.34, 250.4].into_iter().map(rate).collect();
         assert_eq!(text, ["0", "0.05", "1.0", "12.3", "250"]);
-        assert_eq!((percent(3.14), percent(250.4)), ("3.1".to_owned(), "250".to_owned()));
+        assert_eq!((percent(3.21), percent(250.4)), ("3.2".to_owned(), "250".to_owned()));
     }
 }
