@@ -380,13 +380,8 @@ static __always_inline int fetch_op(struct scratch *s, const struct op *op)
 	return CONTINUE;
 }
 
-struct fetch_context {
-	struct scratch *s;
-};
-
-static long fetch_step(__u32 i, void *data)
+static __always_inline long one_step(struct scratch *s)
 {
-	struct scratch *s = ((struct fetch_context *)data)->s;
 	struct block *b = innermost(s);
 	__u32 at = s->next_op;
 	struct op *op;
@@ -404,9 +399,33 @@ static long fetch_step(__u32 i, void *data)
 	return fetch_op(s, op);
 }
 
-static __always_inline void fetch_run(struct scratch *s)
+struct fetch_context {
+	struct scratch *s;
+};
+
+static long fetch_step(__u32 i, void *data)
+{
+	return one_step(((struct fetch_context *)data)->s);
+}
+
+/*
+ * The same for a bounded loop. Global, so that the verifier looks at it once, for any state:
+ * followed from one call to the next it would be too much.
+ */
+__noinline long fetch_bounded_step(struct scratch *s)
+{
+	return s ? one_step(s) : STOP;
+}
+
+static __always_inline void fetch_run(struct scratch *s, int bounded_loop)
 {
 	struct fetch_context context = { s };
 
-	bpf_loop(MAX_STEPS, fetch_step, &context, 0);
+	if (!bounded_loop) {
+		bpf_loop(MAX_STEPS, fetch_step, &context, 0);
+		return;
+	}
+	for (int i = 0; i < MAX_STEPS; i++)
+		if (fetch_bounded_step(s))
+			return;
 }

@@ -360,7 +360,7 @@ int hit_fetch(struct pt_regs *regs)
 	touch_next(ring);
 	look_at_target(&look, cpu, ids, regs, cookie);
 	fetch_start(s, regs, site, look.g);
-	fetch_run(s);
+	fetch_run(s, config.bounded_loop);
 	put_record(ring, cpu, ids, s, &look, id);
 	/* The release needs no more than compiler order: only this CPU sees the slot. */
 	*(volatile __u32 *)&s->claimed = 0;

@@ -127,7 +127,8 @@ struct config {
 	__u32 m_curg;
 	/* No check of the process; it is noted at its first hit. */
 	__u8 every_process;
-	__u8 zero8;
+	/* The interpreter runs in a bounded loop instead of bpf_loop. */
+	__u8 bounded_loop;
 	/* Fetch programs may wait for pages that are not resident. */
 	__u8 may_fault;
 	/* Is 0. */

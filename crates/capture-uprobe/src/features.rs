@@ -3,6 +3,7 @@
 use crate::error::{PERMISSION_HINT, os_error};
 use crate::kernel::KernelVersion;
 use crate::object::{self, Needs};
+use crate::options::Options;
 use capture::{Error, Request, Scope};
 use libbpf_rs::{Object, ProgramType, UprobeMultiOpts};
 use probe::Plan;
@@ -25,7 +26,7 @@ pub struct Features {
     pub btf: Outcome,
     /// The BPF ring buffer.
     pub ring_buffer: Outcome,
-    /// The helper that runs fetch programs.
+    /// The helper that runs fetch programs; without it a bounded loop does.
     pub bpf_loop: Outcome,
     /// Our programs pass the verifier.
     pub programs: Outcome,
@@ -123,7 +124,7 @@ fn load() -> Result<Object, String> {
         ring_bytes: 4096,
     };
     let needs = Needs { multi: true, fetching: true, changes: true };
-    object::load(&request, needs).map_err(|error| match error {
+    object::load(&request, Options::default(), needs).map_err(|error| match error {
         Error::Failed { what, source } => format!("failed to {what}: {source}"),
         other => other.to_string(),
     })

@@ -75,7 +75,7 @@ impl UprobeCapture {
         let fetching = request.plan.sites.iter().any(attach::needs_fetching);
         // On a perf event the kernel may leave out a hit of one program during another's.
         let changes = multi && !options.read_g_always && !request.plan.g_changes.is_empty();
-        let object = object::load(request, Needs { multi, fetching, changes })?;
+        let object = object::load(request, options, Needs { multi, fetching, changes })?;
         let reader = map_rings(&object)?;
         let bell_map = find_map(&object, "bell")?;
         let bell = Bell::new(bell_map.as_fd());

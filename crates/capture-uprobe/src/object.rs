@@ -3,6 +3,7 @@
 use crate::error::{from_io, from_libbpf};
 use crate::features::create_map;
 use crate::kernel::KernelVersion;
+use crate::options::Options;
 use crate::ring::RingLayout;
 use capture::{Error, Request, Scope};
 use libbpf_rs::{
@@ -64,6 +65,7 @@ pub(crate) fn take_log() -> String {
 struct Config {
     layout: RuntimeLayout,
     every_process: bool,
+    bounded_loop: bool,
     may_fault: bool,
     only_pid: u32,
     pidns: (u64, u64),
@@ -80,7 +82,7 @@ impl Config {
         for word in [l.g_goid, l.g_stack_hi, l.g_m, l.m_g0, l.m_curg] {
             bytes.extend_from_slice(&word.to_le_bytes());
         }
-        let switches = [self.every_process, false, self.may_fault, false];
+        let switches = [self.every_process, self.bounded_loop, self.may_fault, false];
         bytes.extend(switches.map(u8::from));
         bytes.extend_from_slice(&u64::from(self.only_pid).to_le_bytes());
         bytes.extend_from_slice(&l.tls_g.to_le_bytes());
@@ -124,12 +126,12 @@ fn ring_layout(total: usize) -> RingLayout {
 }
 
 /// Loads the programs for `request` and fills their maps.
-pub(crate) fn load(request: &Request<'_>, needs: Needs) -> Result<Object, Error> {
+pub(crate) fn load(request: &Request<'_>, options: Options, needs: Needs) -> Result<Object, Error> {
     quiet_libbpf();
     let mut open = ObjectBuilder::default()
         .open_memory(OBJECT)
         .map_err(|e| from_libbpf("open the BPF object", &e))?;
-    configure(&mut open, request, needs.multi)?;
+    configure(&mut open, request, options, needs.multi)?;
     for mut program in open.progs_mut() {
         let name = program.name().to_owned();
         if name == FETCHING || name == CHANGES {
@@ -141,7 +143,12 @@ pub(crate) fn load(request: &Request<'_>, needs: Needs) -> Result<Object, Error>
     Ok(object)
 }
 
-fn configure(open: &mut OpenObject, request: &Request<'_>, multi: bool) -> Result<(), Error> {
+fn configure(
+    open: &mut OpenObject,
+    request: &Request<'_>,
+    options: Options,
+    multi: bool,
+) -> Result<(), Error> {
     let rings = ring_layout(request.ring_bytes);
     let only_pid = match &request.scope {
         Scope::Pids(pids) => <[u32; 1]>::try_from(pids.as_slice()).map_or(0, |[pid]| pid),
@@ -153,6 +160,7 @@ fn configure(open: &mut OpenObject, request: &Request<'_>, multi: bool) -> Resul
         only_pid,
         layout: request.plan.runtime,
         every_process: request.scope == Scope::EveryProcess,
+        bounded_loop: options.bounded_loop,
         pidns: own_pidns()?,
         wake_bytes: u64::from(rings.bytes / 4),
         ring_mask: u64::from(rings.bytes - 1),

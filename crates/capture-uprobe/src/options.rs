@@ -7,6 +7,8 @@ pub struct Options {
     pub no_bpf: bool,
     /// One perf event per site, as on kernels older than 6.6.
     pub perf_link: bool,
+    /// Interpret fetch programs in a bounded loop instead of `bpf_loop`.
+    pub bounded_loop: bool,
     /// Do not read where calls come from: every entry record has `caller` 0, and a hit costs
     /// the target a tenth less.
     pub without_callers: bool,

@@ -220,16 +220,19 @@ fn compare(options: Options, seed: u64, programs: usize) -> [usize; 6] {
 #[test]
 fn bpf_interprets_fetch_programs_as_the_reference_does() {
     let _sled = exclusive();
-    let mut seen = [0; 6];
-    for seed in 1..=20 {
-        for (sum, n) in seen.iter_mut().zip(compare(Options::default(), seed, 5_000)) {
-            *sum += n;
+    for (bounded_loop, seeds) in [(false, 1..=20), (true, 21..=24)] {
+        let options = Options { bounded_loop, ..Options::default() };
+        let mut seen = [0; 6];
+        for seed in seeds {
+            for (sum, n) in seen.iter_mut().zip(compare(options, seed, 5_000)) {
+                *sum += n;
+            }
         }
-    }
-    // Every outcome was among them.
-    use FieldStatus::*;
-    for status in [Ok, Fault, Nil, NoRoom, NoRegister] {
-        assert!(seen[status as usize] > 100, "{seen:?}");
+        // Every outcome was among them.
+        use FieldStatus::*;
+        for status in [Ok, Fault, Nil, NoRoom, NoRegister] {
+            assert!(seen[status as usize] > 100, "{bounded_loop}: {seen:?}");
+        }
     }
 }
 

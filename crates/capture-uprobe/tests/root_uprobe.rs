@@ -13,8 +13,13 @@ use support::{
 };
 use wire::{GSource, Record, RecordFlags, RecordKind};
 
-const DEFAULT: Options =
-    Options { no_bpf: false, perf_link: false, without_callers: false, read_g_always: false };
+const DEFAULT: Options = Options {
+    no_bpf: false,
+    perf_link: false,
+    bounded_loop: false,
+    without_callers: false,
+    read_g_always: false,
+};
 
 const ALL: [Options; 2] = [DEFAULT, Options { perf_link: true, ..DEFAULT }];
 

@@ -33,7 +33,7 @@ fn root_forced_ways_give_the_same_calls() {
     };
     let plain = forced(None);
     plain.expect_code(0);
-    for word in ["perf-link", "read-g", "perf-link,read-g"] {
+    for word in ["bounded-loop", "perf-link", "read-g", "perf-link,bounded-loop"] {
         let output = forced(Some(word));
         output.expect_code(0);
         assert_eq!(ends(&output), ends(&plain), "{word}");

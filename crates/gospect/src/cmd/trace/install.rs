@@ -28,6 +28,7 @@ pub fn forced_options() -> anyhow::Result<Options> {
             "no-rdpid" => {}
             "no-bpf" => options.no_bpf = true,
             "perf-link" => options.perf_link = true,
+            "bounded-loop" => options.bounded_loop = true,
             "read-g" => options.read_g_always = true,
             other => return Err(usage(format!("unknown choice `{other}` in GOSPECT_FORCE"))),
         }
