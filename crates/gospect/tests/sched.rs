@@ -4,7 +4,6 @@
 mod chains;
 
 use chains::{LIMIT, check, gospect, lines, result_file, summary, watch};
-use std::time::Duration;
 use testkit::{Fixture, Mode, Running, import_timeline, newest, oldest, toolchains};
 
 /// Every work, as large as the issue has it.

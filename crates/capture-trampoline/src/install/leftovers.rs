@@ -108,7 +108,7 @@ pub fn is_carrier(pid: u32) -> bool {
     maps.is_ok_and(|maps| Found::in_maps(&maps).has_areas())
 }
 
-/// Whether [`remove_leftovers`] would find anything in the process; `false` when that cannot be told.
+/// Whether `remove_leftovers` would find anything in the process; `false` when that cannot be told.
 pub fn has_leftovers(pid: u32) -> bool {
     let found = Process::open(pid).map_err(Error::from).and_then(|process| Found::of(&process));
     found.is_ok_and(|found| found != Found::default())
