@@ -1,8 +1,10 @@
 //! The command line as typed. `cmd` turns it into plain structs before anything is done.
 
+mod conditions;
 mod metrics;
 mod sched;
 
+pub use conditions::ConditionArgs;
 pub use metrics::{MetricsArgs, MetricsFormat, TopArgs, WatchArgs};
 pub use sched::{SchedArgs, StatesBy, StatesFormat};
 
@@ -346,6 +348,9 @@ impl SelectArgs {
 #[command(after_help = "Examples:\n  \
     gospect trace -p 4242 -u 'main.*'\n  \
     gospect trace -u 'main.*' -- ./server -addr :8080\n  \
+    gospect trace -p 4242 'main.handle(req.Method, len(req.Header), items[0].Name) -> err'\n  \
+    gospect trace -p 4242 -u main.handle --if 'user.ID != 0' --if-duration '> 10ms'\n  \
+    gospect trace -p 4242 -u main.handle --stat --by req.Method\n  \
     gospect trace --exe ./server 'main.(*Student).String(s.age=(+16(%ax)):s64)'")]
 pub struct TraceArgs {
     #[command(flatten)]
@@ -353,8 +358,11 @@ pub struct TraceArgs {
     #[command(flatten)]
     pub select: SelectArgs,
     #[command(flatten)]
+    pub conditions: ConditionArgs,
+    #[command(flatten)]
     pub show: ShowArgs,
-    /// Rules, `func(name=expr:type, …)`; without -p, --exe and CMD the first one is the executable
+    /// Functions with what to read: `func(expr, …) -> (expr, …)`, or `func(name=expr:type, …)`;
+    /// without -p, --exe and CMD the first one is the executable
     #[arg(value_name = "RULE")]
     pub rules: Vec<String>,
     /// Command to start and trace to its end

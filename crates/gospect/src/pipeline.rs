@@ -2,13 +2,15 @@
 //! `report` share it.
 
 use crate::args::{Format, ShowArgs};
-use output::{Clock, Json, SymbolTable, Text, TextOptions};
+use output::{Clock, Json, StatBy, SymbolTable, Text, TextOptions};
 use probe::Plan;
-use probe::rule::Rule;
+use probe::expression::Request;
 use std::collections::HashSet;
 use std::io::{self, Write};
 use std::sync::Arc;
-use timeline::{Counters, Event, Filter, FilterOptions, Options, Stats, Symbolizer, Timeline};
+use timeline::{
+    Counters, Event, Filter, FilterOptions, Options, Screened, Stats, Symbolizer, Timeline, decides,
+};
 use wire::Record;
 
 /// How results are shown.
@@ -60,7 +62,7 @@ impl ShowOptions {
             return Some(named);
         }
         // It may be a whole rule; as a pattern alone when its values make no sense.
-        let pattern = Rule::parse(name).ok().map(|rule| rule.pattern);
+        let pattern = Request::parse(name).ok().map(|request| request.pattern);
         let matches = |name: &str| pattern.as_ref().is_some_and(|p| p.matches(name));
         Some(traced().filter(|(_, f)| matches(&f.name)).map(|(index, _)| index as u32).collect())
     }
@@ -75,6 +77,7 @@ enum Show {
     Text(Box<Text>),
     Json(Json),
     Stat(Box<Stats>),
+    StatBy(Box<StatBy>),
 }
 
 /// One image's stream of records on its way out.
@@ -95,8 +98,12 @@ impl Pipeline {
     /// A pipeline for records of `plan`.
     pub fn new(plan: Arc<Plan>, clock: Clock, options: &ShowOptions) -> Self {
         let filter = options.filter(&plan);
-        let filter = (!filter.is_empty()).then(|| Filter::new(filter));
+        let filters = !filter.is_empty() || plan.screens.values().any(decides);
+        let filter = filters.then(|| Filter::new(filter).with_conditions(&plan));
         let show = match (options.stat, options.format) {
+            (true, _) if StatBy::is_asked(&plan) => {
+                Show::StatBy(Box::new(StatBy::new(Arc::clone(&plan))))
+            }
             (true, _) => Show::Stat(Box::default()),
             (false, Format::Json) => Show::Json(Json::new(Arc::clone(&plan), clock)),
             (false, Format::Text) => {
@@ -153,7 +160,7 @@ impl Pipeline {
         }
         match &mut self.show {
             Show::Text(text) => text.tick(now_ns, symbols, out),
-            Show::Json(_) | Show::Stat(_) => Ok(()),
+            Show::Json(_) | Show::Stat(_) | Show::StatBy(_) => Ok(()),
         }
     }
 
@@ -189,6 +196,10 @@ impl Pipeline {
                 Format::Json => output::write_stat_json(&self.plan, &stats.table(), out),
                 Format::Text => output::write_stat_table(&self.plan, &stats.table(), out),
             },
+            Show::StatBy(stats) => match self.format {
+                Format::Json => stats.write_json(out),
+                Format::Text => stats.write_table(out),
+            },
         }
     }
 
@@ -197,6 +208,11 @@ impl Pipeline {
         let mut counters = self.timeline.counters();
         counters.invalid += self.malformed;
         counters
+    }
+
+    /// What conditions came to, where there are some.
+    pub fn screened(&self) -> Option<&Screened> {
+        self.filter.as_ref().and_then(Filter::screened)
     }
 
     /// The names that a recorded file needs, those not handed out before; `None` when there
@@ -229,6 +245,7 @@ impl Pipeline {
                 Show::Text(text) => text.event(&event, symbols, out)?,
                 Show::Json(json) => json.event(&event, symbols, out)?,
                 Show::Stat(stats) => stats.push(&event),
+                Show::StatBy(stats) => stats.push(event, symbols),
             }
         }
         Ok(())

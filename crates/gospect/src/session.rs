@@ -338,6 +338,11 @@ impl Session {
         self.pipeline.counters()
     }
 
+    /// What conditions came to, where there are some.
+    pub fn screened(&self) -> Option<&timeline::Screened> {
+        self.pipeline.screened()
+    }
+
     /// Reports what is still open and writes what was held back.
     pub fn finish(&mut self, now_ns: u64, out: &mut dyn Write) -> anyhow::Result<()> {
         self.recording.iter_mut().for_each(|recording| recording.end(now_ns));

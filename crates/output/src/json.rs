@@ -84,10 +84,14 @@ impl Json {
         put(line, format_args!("\"{}\",\"end_exact\":{}", end_name(call.end), call.end_exact));
         line.extend_from_slice(b",\"args\":");
         let args = function.map_or(&[][..], |function| &function.args);
-        push_values(line, args, &call.args, call.pid, symbols);
+        let args = plan.shown_args(call.function, args);
+        let values = plan.shown_args(call.function, &call.args);
+        push_values(line, args, values, call.pid, symbols);
         line.extend_from_slice(b",\"results\":");
         let results = function.map_or(&[][..], |function| &function.results);
-        push_values(line, results, &call.results, call.pid, symbols);
+        let results = plan.shown_results(call.function, results);
+        let values = plan.shown_results(call.function, &call.results);
+        push_values(line, results, values, call.pid, symbols);
         push_caller(line, &caller, call.caller);
         line.extend_from_slice(b",\"ret\":");
         match ret {

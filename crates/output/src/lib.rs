@@ -21,6 +21,7 @@ mod places;
 mod printable;
 mod sched;
 mod stat;
+mod stat_by;
 mod summary;
 mod symbols;
 mod text;
@@ -47,6 +48,7 @@ pub use sched::{
 };
 pub use stat::{write_stat_json, write_stat_table};
 pub use summary::{RefusedFunction, Summary, Trampolines, zero_hits_reason};
+pub use stat_by::StatBy;
 pub use symbols::SymbolTable;
 pub use text::{Text, TextOptions};
 pub use type_listing::{ListedField, ListedHole, ListedStep, ListedType, ListedTypeName};

@@ -11,6 +11,13 @@ use timeline::{EndCounts, FunctionStat};
 struct Row<'a> {
     r#type: &'static str,
     func: &'a str,
+    #[serde(flatten)]
+    figures: Figures,
+}
+
+/// What stands behind the name in JSON.
+#[derive(Serialize)]
+pub(crate) struct Figures {
     calls: u64,
     total_ns: u64,
     self_ns: u64,
@@ -20,20 +27,23 @@ struct Row<'a> {
     ends: EndCounts,
 }
 
+impl Figures {
+    pub(crate) fn of(stat: &FunctionStat) -> Self {
+        let &FunctionStat { calls, total_ns, self_ns, p50_ns, p99_ns, max_ns, ends, .. } = stat;
+        Self { calls, total_ns, self_ns, p50_ns, p99_ns, max_ns, ends }
+    }
+}
+
+/// The function's name; empty for an index that the plan does not have.
+pub(crate) fn function_name(plan: &Plan, function: u32) -> &str {
+    plan.functions.get(function as usize).map_or("", |function| &function.name)
+}
+
 /// Writes one `{"type":"stat"}` line per function.
 pub fn write_stat_json(plan: &Plan, table: &[FunctionStat], out: &mut dyn Write) -> io::Result<()> {
     for stat in table {
-        let row = Row {
-            r#type: "stat",
-            func: plan.functions.get(stat.function as usize).map_or("", |f| &f.name),
-            calls: stat.calls,
-            total_ns: stat.total_ns,
-            self_ns: stat.self_ns,
-            p50_ns: stat.p50_ns,
-            p99_ns: stat.p99_ns,
-            max_ns: stat.max_ns,
-            ends: stat.ends,
-        };
+        let func = function_name(plan, stat.function);
+        let row = Row { r#type: "stat", func, figures: Figures::of(stat) };
         let mut line = serde_json::to_vec(&row)?;
         line.push(b'\n');
         out.write_all(&line)?;
@@ -47,14 +57,26 @@ pub fn write_stat_table(
     table: &[FunctionStat],
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let head = ["CALLS", "TOTAL", "SELF", "P50", "P99", "MAX"].map(str::to_owned);
-    let mut rows = vec![(head, "FUNCTION".to_owned())];
-    for stat in table {
-        let times = [stat.total_ns, stat.self_ns, stat.p50_ns, stat.p99_ns, stat.max_ns];
-        let [total, own, p50, p99, max] = times.map(short_duration);
+    let rows = table.iter().map(|stat| {
         let mut name = String::new();
         let function = plan.functions.get(stat.function as usize);
         push_printable(&mut name, function.map_or("?", |function| &function.name));
+        (stat, name)
+    });
+    write_aligned("FUNCTION".to_owned(), rows, out)
+}
+
+/// Writes figures in columns with a name behind each line of them.
+pub(crate) fn write_aligned<'a>(
+    head: String,
+    table: impl Iterator<Item = (&'a FunctionStat, String)>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let columns = ["CALLS", "TOTAL", "SELF", "P50", "P99", "MAX"].map(str::to_owned);
+    let mut rows = vec![(columns, head)];
+    for (stat, mut name) in table {
+        let times = [stat.total_ns, stat.self_ns, stat.p50_ns, stat.p99_ns, stat.max_ns];
+        let [total, own, p50, p99, max] = times.map(short_duration);
         let unusual: Vec<String> = stat
             .ends
             .named()

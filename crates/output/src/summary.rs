@@ -4,8 +4,9 @@ use crate::duration::short_duration;
 use crate::printable::push_printable;
 use probe::Plan;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::io::{self, Write};
-use timeline::Counters;
+use timeline::{Counters, Screened};
 
 /// Refusals spelled out in text; JSON has all.
 const SHOWN_REFUSALS: usize = 10;
@@ -95,6 +96,15 @@ pub struct Summary {
     pub invalid: u64,
     /// Unrecovered panics seen.
     pub panics: u64,
+    /// Calls hidden by a condition that did not hold, where there are conditions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hidden: Option<u64>,
+    /// Calls shown although a condition could not be decided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub undecided: Option<u64>,
+    /// Why it could not, and how often.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub undecided_for: BTreeMap<String, u64>,
     /// Processes traced.
     pub processes: u64,
     /// Length of the capture, milliseconds.
@@ -155,6 +165,16 @@ impl Summary {
         self.lost = self.lost.max(counters.lost);
     }
 
+    /// Adds what conditions came to, where there are some.
+    pub fn screen(&mut self, screened: Option<&Screened>) {
+        let Some(screened) = screened else { return };
+        *self.hidden.get_or_insert(0) += screened.hidden;
+        *self.undecided.get_or_insert(0) += screened.undecided;
+        for (reason, count) in &screened.reasons {
+            *self.undecided_for.entry(reason.clone()).or_default() += count;
+        }
+    }
+
     /// Writes the JSON line.
     pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut line = serde_json::to_vec(self)?;
@@ -176,9 +196,16 @@ impl Summary {
             (self.no_goroutine, "hits whose goroutine could not be read"),
             (self.invalid, "records that made no sense"),
             (self.panics, "unrecovered panics"),
+            (self.hidden.unwrap_or(0), "calls hidden by a condition"),
+            (self.undecided.unwrap_or(0), "calls shown although a condition could not be decided"),
         ];
         for (figure, what) in figures.into_iter().filter(|(figure, _)| *figure > 0) {
             writeln!(out, "  {figure} {what}")?;
+        }
+        for (reason, count) in &self.undecided_for {
+            let mut line = format!("    {count}: ");
+            push_printable(&mut line, reason);
+            writeln!(out, "{line}")?;
         }
         self.write_times(out)
     }

@@ -182,7 +182,9 @@ impl Text {
         if call.end == End::Return {
             let plan = &self.plan;
             if let Some(function) = plan.functions.get(call.function as usize) {
-                push_results(&mut text, &function.results, &call.results, call.pid, symbols);
+                let specs = plan.shown_results(call.function, &function.results);
+                let values = plan.shown_results(call.function, &call.results);
+                push_results(&mut text, specs, values, call.pid, symbols);
             }
         } else {
             text.push(' ');
@@ -214,7 +216,9 @@ impl Text {
         };
         push_printable(&mut text, &function.name);
         text.push('(');
-        push_values(&mut text, &function.args, &call.args, call.pid, symbols);
+        let specs = self.plan.shown_args(call.function, &function.args);
+        let values = self.plan.shown_args(call.function, &call.args);
+        push_values(&mut text, specs, values, call.pid, symbols);
         text.push(')');
         text
     }

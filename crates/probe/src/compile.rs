@@ -11,6 +11,7 @@ mod witness;
 mod worst;
 
 pub use auto::{AutoPlace, AutoShape, VECTOR, compile_value};
+pub(crate) use auto::{compile, register_op};
 pub use lost::{lost_rule_param, lost_value};
 pub use nested::{Held, ValuePlace, compile_nested};
 pub use rule_value::compile_rule_param;
@@ -114,6 +115,7 @@ impl Builder {
 }
 
 /// One value's ops, which emit as many fields as its kind consumes.
+#[derive(Clone, Debug)]
 pub(crate) struct Compiled {
     pub(crate) kind: ValueKind,
     pub(crate) ops: Vec<Op>,

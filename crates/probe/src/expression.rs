@@ -2,17 +2,26 @@
 //! `main.handle(req.Method, len(req.Header), items[0].Name) -> (code, err)`, and conditions over
 //! them: `len(s) > 100 && user.ID != 0`.
 //!
-//! [`Request::parse`] and [`Condition::parse`] know no executable; a [`Predicate`] is a condition whose values have
-//! been captured, and says what it comes to for one call. No command takes them yet.
+//! [`Request::parse`] and [`Condition::parse`] know no executable; [`resolve`] finds the names in one
+//! function by its debug information and gives what the compiler of fetch programs takes. The grammar
+//! is in `docs/expressions.md`.
 
+mod access;
+mod compare;
 mod lexer;
 mod parse;
 mod predicate;
 mod request;
+mod resolve;
+mod scope;
 mod show;
+mod wants;
 
 pub use predicate::{Comparison, Facts, Predicate, Term, Verdict};
 pub use request::{Params, Request, RequestError};
+pub use resolve::{Failure, resolve};
+pub use scope::{Moment, Scope};
+pub use wants::Wants;
 
 use thiserror::Error;
 
@@ -35,14 +44,26 @@ pub enum ExpressionError {
         /// What stands there.
         found: String,
     },
+    /// It has no meaning for the function's values.
+    #[error("column {column}: {message}")]
+    Meaning {
+        /// Where, 1-based, in characters.
+        column: usize,
+        /// What is wrong, and what there is instead.
+        message: String,
+    },
 }
 
 impl ExpressionError {
     /// Where, 1-based, in characters.
     pub fn column(&self) -> usize {
         match self {
-            Self::Syntax { column, .. } => *column,
+            Self::Syntax { column, .. } | Self::Meaning { column, .. } => *column,
         }
+    }
+
+    pub(crate) fn meaning(column: usize, message: impl Into<String>) -> Self {
+        Self::Meaning { column, message: message.into() }
     }
 }
 

@@ -1,6 +1,7 @@
 //! A plan as text: for `--dry-run` and for tests that compare whole plans.
 
 use crate::plan::{Guard, Plan, PlannedFunction, Program, Site};
+use crate::screen::Screen;
 use crate::value::{Check, ValueKind, ValueSpec};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -43,7 +44,7 @@ impl fmt::Display for PlanText<'_> {
         }
         let mut shown = BTreeSet::new();
         for (index, function) in (0u32..).zip(&plan.functions) {
-            write_function(f, function)?;
+            write_function(f, function, plan.screens.get(&index))?;
             write_sites(f, plan, &sites_of.remove(&index).unwrap_or_default(), &mut shown)?;
         }
         for (function, sites) in sites_of {
@@ -60,7 +61,11 @@ impl fmt::Display for PlanText<'_> {
     }
 }
 
-fn write_function(f: &mut fmt::Formatter<'_>, function: &PlannedFunction) -> fmt::Result {
+fn write_function(
+    f: &mut fmt::Formatter<'_>,
+    function: &PlannedFunction,
+    screen: Option<&Screen>,
+) -> fmt::Result {
     write!(f, "{} 0x{:x}+0x{:x}", function.name, function.entry, function.size)?;
     if !function.file.is_empty() {
         write!(f, " {}:{}", function.file, function.line)?;
@@ -69,10 +74,21 @@ fn write_function(f: &mut fmt::Formatter<'_>, function: &PlannedFunction) -> fmt
         write!(f, " witness {witness:?}")?;
     }
     writeln!(f, "{}", if function.traced { "" } else { " not traced" })?;
-    for (title, values) in [("arg", &function.args), ("result", &function.results)] {
-        for value in values {
-            write_value(f, title, value)?;
+    let hidden = screen.map_or((0, 0), |screen| (screen.hidden_args, screen.hidden_results));
+    for (title, values, hidden) in
+        [("arg", &function.args, hidden.0), ("result", &function.results, hidden.1)]
+    {
+        for (index, value) in values.iter().enumerate() {
+            let not_shown = if index < usize::from(hidden) { "hidden " } else { "" };
+            write_value(f, &format!("{not_shown}{title}"), value)?;
         }
+    }
+    let Some(screen) = screen else { return Ok(()) };
+    for screening in screen.entry.iter().chain(&screen.end) {
+        writeln!(f, "  shown if {}", screening.text)?;
+    }
+    if let Some(by) = &screen.by {
+        writeln!(f, "  by {}", by.text)?;
     }
     Ok(())
 }
@@ -318,6 +334,7 @@ mod tests {
             }],
             g_changes: vec![FileOffset(0x3_0000), FileOffset(0x3_0020)],
             states: None,
+            screens: BTreeMap::new(),
         }
     }
 

@@ -13,6 +13,7 @@ pub mod pattern;
 pub mod plan;
 pub mod planner;
 pub mod rule;
+pub mod screen;
 pub mod selection;
 pub mod shape;
 pub mod states;

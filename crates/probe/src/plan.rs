@@ -1,10 +1,12 @@
 //! The plan: all that a backend installs and all that a reader needs to give records
 //! their meaning. Belongs to an image, not to a process.
 
+use crate::screen::Screen;
 use crate::states::StateNames;
 use crate::value::ValueSpec;
 use address::{FileOffset, Svma};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use wire::{GSource, Op, SiteConfig, SiteKind};
 
 /// Which executable a plan is for.
@@ -176,9 +178,24 @@ pub struct Plan {
     /// Names for the records of state changes; `None` in a plan that watches none.
     #[serde(default)]
     pub states: Option<StateNames>,
+    /// Conditions on the calls of functions, by index.
+    #[serde(default)]
+    pub screens: BTreeMap<u32, Screen>,
 }
 
 impl Plan {
+    /// Of `all` values at the entry of a function, or of their specs, those that are shown.
+    pub fn shown_args<'a, T>(&self, function: u32, all: &'a [T]) -> &'a [T] {
+        let hidden = self.screens.get(&function).map_or(0, |screen| screen.hidden_args);
+        all.get(usize::from(hidden)..).unwrap_or_default()
+    }
+
+    /// Likewise at its returns.
+    pub fn shown_results<'a, T>(&self, function: u32, all: &'a [T]) -> &'a [T] {
+        let hidden = self.screens.get(&function).map_or(0, |screen| screen.hidden_results);
+        all.get(usize::from(hidden)..).unwrap_or_default()
+    }
+
     /// A plan with the sites of only those functions that `wanted` accepts (by their index),
     /// and for each of its sites the number it has in this plan. Functions keep their numbers.
     pub fn only(&self, wanted: &dyn Fn(u32) -> bool) -> (Self, Vec<u32>) {

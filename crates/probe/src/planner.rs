@@ -1,8 +1,6 @@
 //! From an executable and a selection to a [`Plan`].
 
-use crate::compile::{
-    Builder, OpTable, RecoverySp, WitnessOffsets, compile_rule_param, witness_ops,
-};
+use crate::compile::{OpTable, RecoverySp, WitnessOffsets, witness_ops};
 use crate::plan::{Program, RefusalReason};
 use crate::selection::{Matches, Selected, Selection, select};
 use crate::shape::{ProgramTypes, Types};
@@ -17,8 +15,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use wire::{GSource, MAX_PROGRAM_OPS, SiteKind};
 
+mod asked;
 mod values;
 
+pub use asked::{Mistake, Partial};
 pub use values::{Values, map_form};
 
 /// Functions larger than this are not decoded: the biggest that Go compiles are far smaller.
@@ -78,6 +78,10 @@ pub struct Planned {
     /// Traced functions that also exist inlined into others, with the number of copies: calls
     /// of those copies pass no site.
     pub inlined: Vec<(String, usize)>,
+    /// Expressions and conditions that mean nothing in any of the functions.
+    pub mistakes: Vec<Mistake>,
+    /// Conditions that mean nothing in some of them.
+    pub partial: Vec<Partial>,
 }
 
 /// Plans the tracing of the selected functions, with the witnesses that every plan watches.
@@ -97,7 +101,8 @@ pub fn plan(question: &Question<'_>) -> Result<Planned, binary::Error> {
     }
     let death = planner.death();
     let moved = planner.stack_move()?;
-    let Planner { mut plan, costs, ops, .. } = planner;
+    let Planner { mut plan, costs, ops, sense, .. } = planner;
+    let (mistakes, partial) = sense.finish();
     plan.ops = ops.finish();
     let mut inlined = inlined_copies(question.executable, &plan)?;
     let unseen = GOROUTINE_CHANGES.iter().any(|name| inlined.contains_key(*name));
@@ -106,7 +111,7 @@ pub fn plan(question: &Question<'_>) -> Result<Planned, binary::Error> {
     }
     inlined.retain(|name, _| plan.functions.iter().any(|f| f.traced && f.name == *name));
     let inlined = inlined.into_iter().collect();
-    Ok(Planned { plan, costs, matched, unmatched, excluded, inlined })
+    Ok(Planned { plan, costs, matched, unmatched, excluded, inlined, mistakes, partial })
 }
 
 /// Which traced functions, and which of [`GOROUTINE_CHANGES`], have inlined copies, and how many.
@@ -145,7 +150,8 @@ pub fn bare_plan(executable: &Executable, functions: &[Function]) -> Result<Plan
     };
     let mut planner = Planner::new(&question);
     for function in functions {
-        planner.add_traced(&Selected { function: function.clone(), rule: None })?;
+        let function = function.clone();
+        planner.add_traced(&Selected { function, params: None, results: None })?;
     }
     Ok(planner.plan)
 }
@@ -211,6 +217,7 @@ struct Planner<'a> {
     ops: OpTable,
     by_entry: HashMap<Svma, usize>,
     types: ProgramTypes<'a>,
+    sense: asked::Sense,
 }
 
 /// The sites of one function, all of them or a reason.
@@ -237,6 +244,7 @@ impl<'a> Planner<'a> {
             ops: OpTable::default(),
             by_entry: HashMap::new(),
             types: ProgramTypes::new(executable, question.debug),
+            sense: asked::Sense::default(),
         }
     }
 
@@ -276,29 +284,13 @@ impl<'a> Planner<'a> {
             }
         };
         let signature = self.signature(function);
-        let mut builder = Builder::new(self.question.values.limits.string_bytes);
-        let rule =
-            selected.rule.and_then(|i| self.question.selection.wanted.get(i)?.params.as_ref());
-        let args = match (rule, &signature) {
-            (Some(params), _) => {
-                let kept = &sites.kept;
-                params.iter().map(|param| compile_rule_param(param, kept, &mut builder)).collect()
-            }
-            (None, Some(signature)) if self.question.values.arguments => {
-                self.values().compile(&signature.params, &sites.kept, &mut builder)
-            }
-            _ => Vec::new(),
-        };
-        let at_entry = self.ops.intern(&builder.finish());
-        let mut builder = Builder::new(self.question.values.limits.string_bytes);
-        let results = match &signature {
-            Some(signature) if self.question.values.results => {
-                self.values().compile(&signature.results, &Kept::all(), &mut builder)
-            }
-            _ => Vec::new(),
-        };
-        let at_return = self.ops.intern(&builder.finish());
-        let planned = self.planned(function, true, None, args, results);
+        let chosen = self.choose(selected, signature.as_ref(), &sites.kept)?;
+        let at_entry = self.ops.intern(&chosen.at_entry);
+        let at_return = self.ops.intern(&chosen.at_return);
+        if !chosen.screen.is_empty() {
+            self.plan.screens.insert(self.plan.functions.len() as u32, chosen.screen);
+        }
+        let planned = self.planned(function, true, None, chosen.args, chosen.results);
         self.push(planned, &sites, at_entry, at_return);
         Ok(())
     }

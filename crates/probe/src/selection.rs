@@ -1,8 +1,8 @@
 //! Which functions of an executable a person asked for.
 
+use crate::expression::{Condition, Operand, Params};
 use crate::package::{is_main_module, is_vendored, package_of};
 use crate::pattern::Pattern;
-use crate::rule::RuleParam;
 use binary::{Executable, Function};
 use std::collections::{BTreeMap, HashSet};
 
@@ -13,8 +13,32 @@ pub struct Wanted {
     pub text: String,
     /// Which names it means.
     pub pattern: Pattern,
-    /// What the RULE reads in place of the automatic arguments.
-    pub params: Option<Vec<RuleParam>>,
+    /// What is read at the entry in place of the automatic arguments.
+    pub params: Option<Params>,
+    /// What is read at returns in place of the automatic results.
+    pub results: Option<Vec<Operand>>,
+}
+
+/// A parsed text with what the person wrote.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stated<T> {
+    /// As written.
+    pub text: String,
+    /// What it says.
+    pub parsed: T,
+}
+
+/// Which calls of the selected functions are shown, and what they are told apart by.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Conditions {
+    /// Decided at the entry.
+    pub entry: Option<Stated<Condition>>,
+    /// Decided at the return.
+    pub result: Option<Stated<Condition>>,
+    /// Decided by how long the call took.
+    pub duration: Option<Stated<Condition>>,
+    /// What statistics are split by.
+    pub by: Option<Stated<Operand>>,
 }
 
 /// What a function reaches by direct calls.
@@ -41,6 +65,8 @@ pub struct Selection {
     pub whole_module: bool,
     /// What these reach.
     pub calls_of: Vec<CallsOf>,
+    /// Which of their calls.
+    pub conditions: Conditions,
 }
 
 impl Selection {
@@ -50,13 +76,16 @@ impl Selection {
     }
 }
 
-/// A selected function and the rule that chose what to read of it.
+/// A selected function and the rules that chose what to read of it: indices into
+/// [`Selection::wanted`] of the first ones that match and say so.
 #[derive(Clone, Debug)]
 pub struct Selected {
     /// The function.
     pub function: Function,
-    /// Index into [`Selection::wanted`] of the first RULE with parameters that matches.
-    pub rule: Option<usize>,
+    /// The one that says what to read at the entry.
+    pub params: Option<usize>,
+    /// The one that says what to read at returns.
+    pub results: Option<usize>,
 }
 
 /// What a selection comes to in one executable.
@@ -102,8 +131,12 @@ pub fn select(
             excluded += 1;
             continue;
         }
-        let rule = hits.into_iter().find(|&i| selection.wanted[i].params.is_some());
-        chosen.insert(function.index, Selected { function, rule });
+        let first = |says: &dyn Fn(&Wanted) -> bool| {
+            hits.iter().copied().find(|&i| selection.wanted.get(i).is_some_and(says))
+        };
+        let params = first(&|wanted| wanted.params.is_some());
+        let results = first(&|wanted| wanted.results.is_some());
+        chosen.insert(function.index, Selected { function, params, results });
     }
     let unmatched = selection
         .wanted

@@ -154,7 +154,7 @@ fn longest_type<'p>(
 }
 
 /// Named types with names like the one that `path` seems to begin with.
-fn near(debug: &DebugInfo, path: &str) -> Result<Vec<String>, TypePathError> {
+pub(crate) fn near(debug: &DebugInfo, path: &str) -> Result<Vec<String>, TypePathError> {
     let names = debug.type_names()?;
     let mut named: Vec<&str> =
         names.iter().map(|(name, _)| name.as_str()).filter(|name| is_named_type(name)).collect();
@@ -185,7 +185,7 @@ pub fn is_named_type(name: &str) -> bool {
 }
 
 /// The way from a type to one of its fields: more than one step when it is promoted.
-fn find_field(
+pub(crate) fn find_field(
     debug: &DebugInfo,
     start: TypeId,
     wanted: &str,

@@ -2,6 +2,8 @@
 
 use crate::event::{Call, Event};
 use crate::hash::KeyHash;
+use crate::screening::{Conditions, Screened};
+use probe::Plan;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// What to show. The default shows everything.
@@ -33,10 +35,31 @@ struct Open {
     held: Option<Box<Call>>,
     /// Whether its entry was passed on.
     shown: bool,
-    /// The root of its tree, itself if it is one.
-    root: u64,
+    /// The root of its tree, itself if it is one; none above a call that is taken out.
+    root: Option<u64>,
     /// Of a root: whether its tree is shown, once that is known.
     admitted: Option<bool>,
+    /// How the call is taken from the tree, or waits for its end.
+    screened: Option<Waiting>,
+}
+
+/// What conditions make of a call.
+#[derive(Debug)]
+enum Waiting {
+    /// It is not there: calls inside belong to the one around it.
+    TakenOut,
+    /// Its end decides whether it was.
+    ForEnd(Box<Call>),
+}
+
+impl Open {
+    /// Parent and depth of a call right inside this one, whose id is `id`.
+    fn inside(&self, id: u64) -> (Option<u64>, u32) {
+        match self.screened {
+            Some(Waiting::TakenOut) => (self.parent, self.depth),
+            _ => (Some(id), self.depth + 1),
+        }
+    }
 }
 
 /// Passes on what [`FilterOptions`] ask for. Needs the timeline's `Enter` events.
@@ -44,6 +67,10 @@ struct Open {
 /// With a drilldown, `depth` and `parent` are those within the tree. With a minimum, an
 /// `Enter` is held until its call is known to be long enough: a call inside it was, or
 /// [`Filter::tick`] sees that enough time passed. So entries stay in order.
+///
+/// Of the plan's conditions one that does not hold at the entry takes the call out of the tree:
+/// calls inside it have the parent and depth that they would have without it. Where
+/// the end decides, the call's entry is passed on with its end, behind the calls inside it.
 #[derive(Debug)]
 pub struct Filter {
     options: FilterOptions,
@@ -54,12 +81,31 @@ pub struct Filter {
     admitted: u64,
     /// Roots that have finished, shown or not.
     finished: u64,
+    conditions: Conditions,
 }
 
 impl Filter {
     /// A filter that has seen nothing.
     pub fn new(options: FilterOptions) -> Self {
-        Self { options, open: HashMap::default(), held: BTreeSet::new(), admitted: 0, finished: 0 }
+        Self {
+            options,
+            open: HashMap::default(),
+            held: BTreeSet::new(),
+            admitted: 0,
+            finished: 0,
+            conditions: Conditions::default(),
+        }
+    }
+
+    /// The same with the conditions of a plan.
+    pub fn with_conditions(mut self, plan: &Plan) -> Self {
+        self.conditions = Conditions::of(plan);
+        self
+    }
+
+    /// What conditions came to so far, where there are some.
+    pub fn screened(&self) -> Option<&Screened> {
+        Some(&self.conditions.screened).filter(|_| !self.conditions.is_empty())
     }
 
     /// Whether the limit is reached. What is still open of the trees that are shown may finish.
@@ -101,18 +147,37 @@ impl Filter {
 
     fn enter(&mut self, mut call: Call, out: &mut Vec<Event>) {
         let above = call.parent.and_then(|id| Some((id, self.open.get(&id)?)));
-        let root = above.map_or(call.id, |(_, open)| open.root);
+        let root = above.and_then(|(_, open)| open.root);
         let (parent, depth) = match (above, &self.options.drilldown) {
-            (Some((id, open)), _) => (Some(id), open.depth + 1),
+            (Some((id, open)), _) => open.inside(id),
             (None, Some(roots)) if !roots.contains(&call.function) => return,
             (None, Some(_)) => (None, 0),
             (None, None) => (call.parent, call.depth),
         };
         (call.parent, call.depth) = (parent, depth);
-        let shown = self.options.depth.is_none_or(|limit| depth < limit);
-        let hold = shown && self.options.min_ns.is_some();
-        let mut open = Open { depth, parent, held: None, shown: false, root, admitted: None };
         let id = call.id;
+        let mut open = Open {
+            depth,
+            parent,
+            held: None,
+            shown: false,
+            root: root.or(Some(id)),
+            admitted: None,
+            screened: None,
+        };
+        if !self.conditions.admits_entry(&call) {
+            (open.root, open.screened) = (root, Some(Waiting::TakenOut));
+            self.open.insert(id, open);
+            return;
+        }
+        let root = root.unwrap_or(id);
+        let shown = self.options.depth.is_none_or(|limit| depth < limit);
+        if shown && self.conditions.waits_for_end(call.function) {
+            open.screened = Some(Waiting::ForEnd(Box::new(call)));
+            self.open.insert(id, open);
+            return;
+        }
+        let hold = shown && self.options.min_ns.is_some();
         if hold {
             self.held.insert((call.start_ns, id));
             open.held = Some(Box::new(call));
@@ -134,6 +199,14 @@ impl Filter {
 
     fn leave(&mut self, mut call: Call, out: &mut Vec<Event>) {
         let Some(open) = self.open.get_mut(&call.id) else { return };
+        match open.screened.take() {
+            Some(Waiting::TakenOut) => {
+                self.open.remove(&call.id);
+                return;
+            }
+            Some(Waiting::ForEnd(entry)) => return self.leave_screened(*entry, call, out),
+            None => {}
+        }
         let short = self.options.min_ns.is_some_and(|min| call.end_ns - call.start_ns < min);
         if let Some(held) = open.held.take_if(|_| short) {
             self.held.remove(&(held.start_ns, call.id));
@@ -151,9 +224,25 @@ impl Filter {
         }
     }
 
+    /// The end of a call that waited for it.
+    fn leave_screened(&mut self, entry: Call, mut call: Call, out: &mut Vec<Event>) {
+        let Some(open) = self.open.get(&call.id) else { return };
+        let (id, root) = (call.id, open.root.unwrap_or(call.id));
+        (call.parent, call.depth) = (open.parent, open.depth);
+        let short = self.options.min_ns.is_some_and(|min| call.end_ns - call.start_ns < min);
+        if !short && self.conditions.admits_end(&call) {
+            self.finished += u64::from(call.depth == 0);
+            if self.admits(root) {
+                out.extend([Event::Enter(entry), Event::Leave(call)]);
+            }
+        }
+        self.open.remove(&id);
+    }
+
     /// Passes on the held entry of a call, after those of the calls around it.
     fn release(&mut self, id: u64, out: &mut Vec<Event>) {
-        let Some(root) = self.open.get(&id).map(|open| open.root) else { return };
+        let Some(open) = self.open.get(&id) else { return };
+        let root = open.root.unwrap_or(id);
         let mut chain = Vec::new();
         let mut next = Some(id);
         while let Some(open) = next.and_then(|id| self.open.get_mut(&id)) {

@@ -134,6 +134,7 @@ fn make_plan(executable: &Executable, patterns: &[&str]) -> Plan {
         text: text.to_owned(),
         pattern: Pattern::parse(text).unwrap(),
         params: None,
+        results: None,
     });
     let selection = Selection { wanted: wanted.collect(), ..Selection::default() };
     let question = Question {

@@ -84,6 +84,9 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<Outcome> {
         summary.notes.push("the recording is truncated: this is what it holds".to_owned());
     }
     summary.count(&pipeline.counters());
+    (summary.hidden, summary.undecided) = (None, None);
+    summary.undecided_for.clear();
+    summary.screen(pipeline.screened());
     match args.show.format {
         Format::Json => summary.write_json(&mut out)?,
         Format::Text if args.show.tell.quiet => {}

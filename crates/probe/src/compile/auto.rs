@@ -88,7 +88,11 @@ pub fn compile_value(
     builder.value(name, type_name, compiled)
 }
 
-fn compile(shape: &AutoShape, place: &AutoPlace, string_bytes: u16) -> Result<Compiled, String> {
+pub(crate) fn compile(
+    shape: &AutoShape,
+    place: &AutoPlace,
+    string_bytes: u16,
+) -> Result<Compiled, String> {
     let kind = kind_of(shape)?;
     let words = Words::new(place, shape, &kind)?;
     let mut ops = Vec::new();

@@ -1,19 +1,24 @@
 //! Which functions: patterns and rules as typed to a [`Selection`].
 
-use crate::args::TraceArgs;
+mod rules_file;
+
+use crate::args::{ConditionArgs, TraceArgs};
 use crate::failure::usage;
+use probe::expression::{Condition, ExpressionError, Operand, Request, RequestError};
 use probe::pattern::Pattern;
-use probe::rule::Rule;
-use probe::selection::{CallsOf, Selection, Wanted};
+use probe::selection::{CallsOf, Conditions, Selection, Stated, Wanted};
 
 /// Parses all that names functions.
 pub fn selection(args: &TraceArgs) -> anyhow::Result<Selection> {
     let select = &args.select;
     let mut wanted = Vec::new();
-    let named = select.functions.len() + args.rules.len() + select.calls_of.len();
     for text in select.functions.iter().chain(&args.rules) {
         wanted.push(rule(text)?);
     }
+    if let Some(path) = &args.conditions.rules_file {
+        wanted.extend(rules_file::read(path)?);
+    }
+    let named = wanted.len() + select.calls_of.len();
     // A drilldown that is not among the traced functions would hide everything.
     if let Some(name) = &args.show.drilldown {
         wanted.push(rule(name)?);
@@ -31,6 +36,7 @@ pub fn selection(args: &TraceArgs) -> anyhow::Result<Selection> {
         main_module: select.main_module,
         whole_module: select.main_module && named == 0,
         calls_of,
+        conditions: conditions(&args.conditions)?,
     };
     if selection.is_empty() {
         return Err(usage(
@@ -41,10 +47,30 @@ pub fn selection(args: &TraceArgs) -> anyhow::Result<Selection> {
 }
 
 fn rule(text: &str) -> anyhow::Result<Wanted> {
-    let rule = Rule::parse(text).map_err(|error| malformed("rule", text, &error))?;
-    // `f()` names a function and asks for nothing: it gets what every function gets.
-    let params = rule.params.filter(|params| !params.is_empty());
-    Ok(Wanted { text: rule.text, pattern: rule.pattern, params })
+    wanted(text).map_err(|error| malformed("rule", text, &error))
+}
+
+fn wanted(text: &str) -> Result<Wanted, RequestError> {
+    let Request { text, pattern, params, results } = Request::parse(text)?;
+    Ok(Wanted { text, pattern, params, results })
+}
+
+fn conditions(args: &ConditionArgs) -> anyhow::Result<Conditions> {
+    let entry = stated("--if", args.if_entry.as_deref(), Condition::parse)?;
+    let result = stated("--if-result", args.if_result.as_deref(), Condition::parse)?;
+    let duration = stated("--if-duration", args.if_duration.as_deref(), Condition::parse_duration)?;
+    let by = stated("--by", args.by.as_deref(), Operand::parse)?;
+    Ok(Conditions { entry, result, duration, by })
+}
+
+fn stated<T>(
+    option: &str,
+    text: Option<&str>,
+    parse: impl Fn(&str) -> Result<T, ExpressionError>,
+) -> anyhow::Result<Option<Stated<T>>> {
+    let Some(text) = text else { return Ok(None) };
+    let parsed = parse(text).map_err(|error| malformed(option, text, &error))?;
+    Ok(Some(Stated { text: text.to_owned(), parsed }))
 }
 
 fn malformed(what: &str, text: &str, error: &dyn std::fmt::Display) -> anyhow::Error {

@@ -204,6 +204,15 @@ impl<'a> Engine<'a> {
             if let Some(reason) = explain::why_less(&target.executable, self.selection, &planned)? {
                 sink::say(reason);
             }
+            for partial in &planned.partial {
+                let traced = planned.plan.functions.iter().filter(|f| f.traced).count();
+                let note = format!(
+                    "`{}` decides nothing in {} of {traced} functions, whose calls are all shown: {}",
+                    partial.text, partial.functions, partial.error
+                );
+                sink::say(&note);
+                self.notes.push(note);
+            }
             plans.push((target, pids, planned));
         }
         if plans.is_empty()

@@ -73,7 +73,9 @@ impl Fallback<'_> {
     fn is_busy(&self, function: &PlannedFunction) -> bool {
         let is_named = |wanted: &&probe::selection::Wanted| {
             wanted.pattern.matches(&function.name)
-                && (wanted.pattern.literal().is_some() || wanted.params.is_some())
+                && (wanted.pattern.literal().is_some()
+                    || wanted.params.is_some()
+                    || wanted.results.is_some())
         };
         let selection = self.selection;
         if selection.wanted.iter().any(|wanted| is_named(&wanted))

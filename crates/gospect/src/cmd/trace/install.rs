@@ -80,6 +80,9 @@ impl Planning<'_> {
             fips: fips.as_ref(),
         };
         let mut planned = plan(&question).with_context(context)?;
+        if let Some(mistake) = planned.mistakes.first() {
+            return Err(usage(format!("`{}`: {}", mistake.text, mistake.error)));
+        }
         planned.plan.image.path = target.shown.display().to_string();
         if !planned.plan.functions.iter().any(|function| function.traced) {
             let reason = explain::why_nothing(&target.executable, self.selection, &planned)?;

@@ -28,6 +28,7 @@ pub fn summarize(
         let mut one = Summary::of_plan(session.backend(), session.plan());
         one.lost = session.capture_counters()?.lost;
         one.count(&session.counters());
+        total.screen(session.screened());
         detach += session.detach_time().unwrap_or_default();
         if let Some(trampolines) = session.trampolines() {
             total.trampolines.get_or_insert_default().add(&trampolines);
