@@ -47,8 +47,8 @@ pub use sched::{
     StatesText, nothing_changed, write_goroutine_table, write_reason_table, write_site_table,
 };
 pub use stat::{write_stat_json, write_stat_table};
-pub use summary::{RefusedFunction, Summary, Trampolines, zero_hits_reason};
 pub use stat_by::StatBy;
+pub use summary::{RefusedFunction, Summary, Trampolines, zero_hits_reason};
 pub use symbols::SymbolTable;
 pub use text::{Text, TextOptions};
 pub use type_listing::{ListedField, ListedHole, ListedStep, ListedType, ListedTypeName};

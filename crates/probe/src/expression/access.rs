@@ -387,7 +387,11 @@ fn is_direct(debug: &DebugInfo, ty: &TypeInfo) -> Result<bool, Failure> {
     // As many levels as types nest that debug information describes.
     for _ in 0..64 {
         let inner = match &ty.kind {
-            Kind::Pointer { .. } | Kind::Map { .. } | Kind::Chan | Kind::Func | Kind::UnsafePointer => {
+            Kind::Pointer { .. }
+            | Kind::Map { .. }
+            | Kind::Chan
+            | Kind::Func
+            | Kind::UnsafePointer => {
                 return Ok(true);
             }
             Kind::Struct { fields } if fields.len() == 1 => fields[0].ty,
