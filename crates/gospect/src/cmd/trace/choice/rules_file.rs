@@ -89,7 +89,7 @@ mod tests {
         );
         assert_eq!(
             error("(a)"),
-            "r.txt:1: malformed rule `(a)`: empty pattern; name a function, as in 'main.*'"
+            "r.txt:1:1: malformed rule `(a)`: column 1: empty pattern; name a function, as in 'main.*'"
         );
     }
 }
