@@ -64,6 +64,8 @@ struct Progress {
     holes: u64,
     /// Since when a reserved record is awaited.
     stuck: Option<Instant>,
+    /// The last look read all that was reserved when it began.
+    is_empty: bool,
 }
 
 /// A moment, and what has to be read before everything older is known.
@@ -187,10 +189,12 @@ impl Reader {
         Epoch { tsc, heads, drops }
     }
 
-    /// Whether every ring is read up to the epoch's heads, or waited for long enough.
+    /// Whether every ring is read up to the epoch's heads, or waited for long enough. A head may have
+    /// gone back since, with what a record had too much: then nothing is left to read.
     fn has_passed(&self, epoch: &Epoch) -> bool {
         self.progress.iter().zip(&epoch.heads).all(|(progress, &head)| {
             progress.consumed >= head
+                || progress.is_empty
                 || progress.stuck.is_some_and(|since| since.elapsed() > self.hold)
         })
     }
@@ -203,7 +207,7 @@ impl Reader {
 
     /// Reads one ring up to its head or the first record that is not there yet; gives how full it was.
     fn read_ring(&mut self, ring: &Ring<'_>, index: usize, is_over: bool, needed: u64) -> u64 {
-        let head = ring.head();
+        let mut head = ring.head();
         let Some(mut progress) = self.progress.get(index).copied() else { return 0 };
         let waiting = head.wrapping_sub(progress.consumed);
         if waiting > ring.bytes() || !head.is_multiple_of(UNIT as u64) {
@@ -232,7 +236,16 @@ impl Reader {
                 break;
             }
             progress.stuck = None;
-            let size = self.take(ring, index, &mut progress, Header::of(unit), head, drops);
+            let header = Header::of(unit);
+            if u64::from(header.units) * UNIT as u64 > head - progress.consumed {
+                // The record before this one gave back what it had too much, so that this one begins
+                // before the head that was read, and may end behind it.
+                let now = ring.head();
+                if now.wrapping_sub(progress.consumed) <= ring.bytes() {
+                    head = head.max(now);
+                }
+            }
+            let size = self.take(ring, index, &mut progress, header, head, drops);
             room = room.saturating_sub(size);
             // Room for the target while we go on reading.
             if progress.consumed - released >= ring.bytes() / 8 {
@@ -240,7 +253,8 @@ impl Reader {
                 ring.release(released);
             }
         }
-        if progress.consumed >= head {
+        progress.is_empty = progress.consumed >= head;
+        if progress.is_empty {
             progress.stuck = None;
         }
         if progress.consumed != released {

@@ -9,10 +9,13 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::os::fd::AsFd as _;
 
 const RINGS: Rings = Rings { base: Avma(0), count: 2, bytes: SLACK };
+/// Units of a record of site 5 at the most, and of one with no field.
+const LONG: u8 = 6;
+const SHORT: u8 = 2;
 const SLOTS: u64 = SLACK as u64 / UNIT as u64;
 
 /// Site 0 carries nothing, site 1 carries 40 bytes, site 2 is not installed, site 3 is a swap, site
-/// 4 carries 4 bytes and 1.
+/// 4 carries 4 bytes and 1, site 5 up to 160 bytes.
 fn sites() -> Vec<SiteInfo> {
     let site = |installed, payload: usize, units, is_guarded| SiteInfo {
         record: SiteRecord {
@@ -27,12 +30,15 @@ fn sites() -> Vec<SiteInfo> {
     };
     let mut narrow = site(true, 0, 2, false);
     narrow.record.payload = Payload::Packed(Packed::new([Some(4), Some(1)]));
+    let mut long = site(true, 0, LONG, false);
+    long.record.payload = Payload::Wire { before: 0, most: 160, fields: None };
     vec![
         site(true, 0, 1, false),
         site(true, 40, 3, false),
         site(false, 0, 1, false),
         site(true, 0, 1, true),
         narrow,
+        long,
     ]
 }
 
@@ -134,6 +140,15 @@ impl Writer<'_> {
         self.view.store(at, clock::tsc());
     }
 
+    /// Fills a record of site 5 that has no field, and gives back what is left over.
+    fn shorten(self, ring: u32, at: usize, drops: u8, goid: u64) {
+        self.fill(at, drops, 5, goid, &crate::payload::END.to_le_bytes());
+        let head = Target::start(ring) + HEAD as usize;
+        let left_over = u64::from(LONG - SHORT) * UNIT as u64;
+        self.view.store(head, self.view.load(head) - left_over);
+        self.commit(at);
+    }
+
     /// One whole record; false when it was dropped.
     fn record(self, ring: u32, goid: u64) -> bool {
         let Some((at, drops)) = self.reserve(ring, 1) else { return false };
@@ -167,6 +182,60 @@ fn fields_of_less_than_a_word_are_whole() {
     let record = Record::parse(&target.seen[0]).unwrap();
     let fields = wire::Fields::new(record.payload).map(|field| field.data.to_vec());
     assert_eq!(fields.collect::<Vec<_>>(), [vec![1, 2, 3, 4], vec![5]]);
+}
+
+/// A head that was seen before it went back is never reached.
+#[test]
+fn what_a_record_had_too_much_is_not_waited_for() {
+    let mut target = Target::new();
+    assert!(target.record(1, 4));
+    let (at, drops) = target.reserve(0, LONG.into()).unwrap();
+    assert!(target.round(false).is_empty());
+    target.writer().shorten(0, at, drops, 5);
+    assert_eq!(target.settle(), [4, 5]);
+    assert_eq!(target.counters(), (2, 0));
+}
+
+/// While the ring is read, records begin before the head that was read first, and end behind it.
+#[test]
+fn heads_that_go_back_while_the_ring_is_read_cost_no_record() {
+    const RECORDS: u64 = 200_000;
+    let Target { view, mut reader, mut clock, .. } = Target::new();
+    // One field that takes it all.
+    let mut whole = [0; 160];
+    whole[..8].copy_from_slice(&[0, 0, 152, 0, 152, 0, 0, 0]);
+    let mut seen = Vec::new();
+    let mut sink = |bytes: &[u8]| seen.push(Record::parse(bytes).unwrap().goid);
+    std::thread::scope(|scope| {
+        let view = &view;
+        let producer = scope.spawn(move || {
+            let writer = Writer { view };
+            let begin = Instant::now();
+            for goid in 1..=RECORDS {
+                let (at, drops) = loop {
+                    if let Some(place) = writer.reserve(0, LONG.into()) {
+                        break place;
+                    }
+                    assert!(begin.elapsed() < Duration::from_secs(60), "the reader is stuck");
+                    std::thread::yield_now();
+                };
+                if goid % 2 == 0 {
+                    writer.shorten(0, at, drops, goid);
+                } else {
+                    writer.fill(at, drops, 5, goid, &whole);
+                    writer.commit(at);
+                }
+            }
+        });
+        while !producer.is_finished() {
+            reader.round(view, &mut clock, false, &mut sink);
+        }
+    });
+    reader.round(&view, &mut clock, true, &mut sink);
+    // Some found it full and came again.
+    let (produced, _) = reader.counters(&view);
+    assert_eq!(produced, RECORDS);
+    assert!(seen.iter().copied().eq(1..=RECORDS), "{} of {RECORDS}", seen.len());
 }
 
 #[test]
