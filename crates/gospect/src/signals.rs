@@ -45,7 +45,12 @@ impl Signals {
     /// Whether the capture is to end. With a launched command the first Ctrl-C is the
     /// command's (the terminal sends it to both), the second one is ours.
     pub fn detach_asked(&self, launched: bool) -> bool {
-        self.terminated() || self.interrupts() >= if launched { 2 } else { 1 }
+        self.terminated() || self.interrupts() >= self.needed(launched)
+    }
+
+    /// How many Ctrl-C end a capture.
+    pub fn needed(&self, launched: bool) -> u32 {
+        if launched { 2 } else { 1 }
     }
 
     /// How many times Ctrl-C came.

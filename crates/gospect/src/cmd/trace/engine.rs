@@ -372,9 +372,12 @@ impl Running<'_> {
     /// Takes the plan off and reports what is left.
     fn end(&mut self, reason: Reason) -> anyhow::Result<Finished> {
         let now_ns = clock::monotonic_ns();
+        // One more ends the draining, as soon as anybody can know of it. Of those that ask for the
+        // end a second one may have come already.
+        let interrupts = self.signals.interrupts().min(self.signals.needed(self.child.is_some()));
         self.progress.done(format_args!("captured until {reason}"));
         if reason.drains() {
-            self.drain(now_ns)?;
+            self.drain(now_ns, interrupts)?;
             self.progress.done("let open calls finish");
         }
         for session in &mut self.sessions {
@@ -394,9 +397,8 @@ impl Running<'_> {
     }
 
     /// No new root opens from `now_ns` on; open trees may finish for a while.
-    fn drain(&mut self, now_ns: u64) -> anyhow::Result<()> {
+    fn drain(&mut self, now_ns: u64, interrupts: u32) -> anyhow::Result<()> {
         let deadline = Instant::now() + self.args.capture.drain.0;
-        let interrupts = self.signals.interrupts();
         self.sessions.iter_mut().for_each(|session| session.drain_from(now_ns));
         // Calls that began before count, though they are still in a ring: without them nothing
         // seems to be open. A busy target always has more: this ends.
