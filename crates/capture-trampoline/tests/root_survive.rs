@@ -79,6 +79,12 @@ fn tracer_command(way: &str, steps: u64, exe: &Path) -> Command {
     command
 }
 
+fn attach_command(steps: u64, exe: &Path, pid: u32) -> Command {
+    let mut command = tracer_command("attach", steps, exe);
+    command.arg(pid.to_string());
+    command
+}
+
 /// Which steps of a whole capture to die at: the first, the middle and the last of each name.
 fn steps_of(command: &mut Command) -> Vec<u64> {
     let output = command.output().unwrap();
@@ -110,11 +116,7 @@ fn root_a_running_target_survives_each_step(path: &Path) {
     let mut target = Running::held(path, &["-for", "0", "-g", "3"]);
     target.go();
     let pid = target.pid();
-    let command = |steps| {
-        let mut command = tracer_command("attach", steps, path);
-        command.arg(pid.to_string());
-        command
-    };
+    let command = |steps| attach_command(steps, path, pid);
     let steps = steps_of(&mut command(u64::MAX / 2));
     let mut left = 0;
     for step in steps {
@@ -154,11 +156,7 @@ fn root_each_beginning_is_taken_out(path: &Path) {
     let mut target = Running::held(path, &["-for", "0", "-g", "3"]);
     target.go();
     let pid = target.pid();
-    let command = |steps| {
-        let mut command = tracer_command("attach", steps, path);
-        command.arg(pid.to_string());
-        command
-    };
+    let command = |steps| attach_command(steps, path, pid);
     for name in ["control mapped", "memfd made", "code mapped", "rings mapped", "mapped"] {
         // Threads that are awake make the number of steps before differ.
         let died = (0..20).any(|_| {
@@ -199,8 +197,8 @@ fn root_a_running_target_survives_random_moments(path: &Path) {
     let mut random = 12345u64;
     for round in 0..soak_rounds(40) {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        let mut command = tracer_command("attach", u64::MAX / 2, path);
-        let mut tracer = command.arg(pid.to_string()).stderr(Stdio::null()).spawn().unwrap();
+        let mut command = attach_command(u64::MAX / 2, path, pid);
+        let mut tracer = command.stderr(Stdio::null()).spawn().unwrap();
         std::thread::sleep(Duration::from_micros(20_000 + (random >> 40) % 200_000));
         tracer.kill().unwrap();
         tracer.wait().unwrap();

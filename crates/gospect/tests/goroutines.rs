@@ -301,7 +301,7 @@ fn a_hundred_thousand_take_little_time_and_memory() {
     let mut running = gospect().start(&line);
     let (mut peak, mut ticks) = (0, 0);
     while running.is_running() {
-        ticks = ticks.max(cpu_ticks(running.pid()));
+        ticks = ticks.max(common::cpu_ticks(running.pid()));
         let status = std::fs::read_to_string(format!("/proc/{}/status", running.pid()));
         let anonymous = status.ok().and_then(|status| {
             let line = status.lines().find(|line| line.starts_with("RssAnon:"))?.to_owned();
@@ -319,14 +319,6 @@ fn a_hundred_thousand_take_little_time_and_memory() {
     let limit = if cfg!(debug_assertions) { 6_000 } else { 200 };
     assert!(ticks > 0 && ticks < limit, "{ticks} ticks");
     assert!(peak > 0 && peak < 300 << 10, "{peak} KiB of anonymous memory");
-}
-
-/// What a process has had of the CPUs, in ticks; 0 when it is gone.
-fn cpu_ticks(pid: u32) -> u64 {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
-    // utime and stime, fields 14 and 15 of proc_pid_stat(5).
-    fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
 }
 
 /// Crashes the program so that the kernel writes its memory into `dir`.

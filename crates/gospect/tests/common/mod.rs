@@ -236,6 +236,14 @@ pub fn json_lines(file: &Path) -> Vec<Value> {
     text.lines().map(parsed).collect()
 }
 
+/// What a process has had of the CPUs, in ticks; 0 when it is gone.
+pub fn cpu_ticks(pid: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
+    // utime and stime, fields 14 and 15 of proc_pid_stat(5).
+    fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
+}
+
 /// `-u NAME` for each name.
 pub fn functions<'a>(names: &[&'a str]) -> Vec<&'a str> {
     names.iter().flat_map(|name| ["-u", name]).collect()
