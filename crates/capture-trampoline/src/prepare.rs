@@ -16,12 +16,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use wire::SiteKind;
 
-/// Bytes of all rings together, however many CPUs there are: the target's memory is not ours.
-const RING_BUDGET: usize = 16 << 20;
+/// Bytes of all rings together at the most, however many are asked for: they lie near the text,
+/// and are filled with pages when they are made.
+const RING_BUDGET: usize = 1 << 30;
 
-/// Data of one ring at the most, when that much is asked for: more than 1 MiB costs a busy
-/// target its cache.
-const MAX_RING: usize = 8 << 20;
+/// Data of one ring at the most, which is what [`Rings::is_valid`] takes.
+const MAX_RING: usize = 1 << 28;
 
 /// Room for code: recorders, and a bound for each site and each op of a fetch program. Address
 /// space, not memory.
@@ -41,9 +41,10 @@ pub(crate) struct Made {
     pub bias: Bias,
 }
 
-/// Number and size of rings for `cpus` CPUs and `shares` processes that divide the budget.
+/// Number and size of rings for `cpus` CPUs and `shares` processes that divide the `wanted` bytes:
+/// no more than these, rounded down to powers of two, unless they are less than the smallest ring.
 pub(crate) fn ring_sizes(cpus: usize, wanted: usize, shares: usize) -> (u32, u32) {
-    let budget = (RING_BUDGET / shares.max(1)).min(wanted.max(1));
+    let budget = wanted.clamp(1, RING_BUDGET) / shares.max(1);
     let fixed = 3 * SLACK as usize;
     let mut count = cpus.clamp(1, 4096).next_power_of_two();
     // Fewer rings than CPUs are right too: they share.
@@ -274,11 +275,15 @@ mod tests {
                     let (count, bytes) = ring_sizes(cpus, wanted, shares);
                     let rings = Rings { base: Avma(0), count, bytes };
                     assert!(rings.is_valid(), "{rings:?}");
-                    assert!(count == 1 || rings.size() <= 2 * (RING_BUDGET / shares) as u64);
+                    let most = wanted.min(RING_BUDGET) / shares;
+                    assert!(count == 1 || rings.size() <= 2 * most as u64, "{rings:?}");
                 }
             }
         }
-        assert_eq!(ring_sizes(2, usize::MAX, 1), (2, 8 << 20));
+        assert_eq!(ring_sizes(2, usize::MAX, 1), (2, 1 << 28));
         assert_eq!(ring_sizes(2, 2 << 20, 1), (2, 1 << 20));
+        assert_eq!(ring_sizes(2, 64 << 20, 1), (2, 32 << 20));
+        assert_eq!(ring_sizes(2, 64 << 20, 4), (2, 8 << 20));
+        assert_eq!(ring_sizes(64, 16 << 20, 1), (64, 256 << 10));
     }
 }

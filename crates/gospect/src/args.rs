@@ -226,8 +226,8 @@ pub struct CaptureArgs {
     /// Separate file with the debug information
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub debug_file: Option<PathBuf>,
-    /// Size of the ring between the target and gospect, in MiB [default: 8; for trampolines, of
-    /// which it is at most 16, 16 in a program that is started and 2 in one that runs]
+    /// Size of the rings between the targets and gospect, together, in MiB [default: 8; for
+    /// trampolines 16 in a program that is started and 2 in one that runs]
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub ring: Option<u32>,
 }
