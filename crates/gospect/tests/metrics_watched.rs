@@ -163,8 +163,7 @@ fn a_program_that_begins_again_is_not_taken_for_the_one_before() {
     let pid = program.pid().to_string();
     let mut gospect = start(&["-p", &pid]);
     gospect.wait_line(LIMIT, |line| line.contains("\"go_goroutines\""));
-    let sent = Command::new("kill").args(["-USR1", &pid]).status().expect("kill");
-    assert!(sent.success());
+    program.signal("USR1");
     until("the program has begun again", || program.stdout().matches("\"odd\"").count() == 2);
     // Until it is read again, twice.
     let seen = gospect.stdout().matches("\"go_goroutines\"").count();

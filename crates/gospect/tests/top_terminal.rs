@@ -4,7 +4,7 @@ mod common;
 
 use std::process::Command;
 
-use testkit::{Fixture, Mode, Running, newest};
+use testkit::{Fixture, Mode, Running, newest, signal_process};
 
 use common::{LIMIT, any_gospect, expect_refusal, until};
 
@@ -121,8 +121,7 @@ fn a_signal_gives_the_terminal_back() {
     let shell = terminal.tmux(&["list-panes", "-t", "top", "-F", "#{pane_pid}"]);
     let children = format!("/proc/{0}/task/{0}/children", shell.trim());
     let child = std::fs::read_to_string(children).expect("its children");
-    let killed = Command::new("kill").args(["-TERM", child.trim()]).status().expect("kill");
-    assert!(killed.success());
+    signal_process(child.trim().parse().expect("one child"), "TERM");
     let after = terminal.wait("left 0");
     assert!(!after.contains("HEAP TREND"), "{after}");
 }

@@ -28,7 +28,7 @@ pub use golden::assert_golden;
 pub use gospect::{Gospect, Output};
 pub use mode::{Mode, Recipe};
 pub use normalise::Mask;
-pub use running::Running;
+pub use running::{Running, signal_process};
 pub use soak::{SOAK, soak_rounds};
 pub use timeline::{Slice, Timeline, import_timeline};
 pub use toolchain::{REQUIRED, Toolchain, newest, oldest, selected, toolchain, toolchains};

@@ -138,15 +138,12 @@ impl Running {
         text_of(&self.err)
     }
 
-    /// Sends a signal by name (`INT`, `TERM`, `KILL`, `STOP`, `CONT`) to this child.
+    /// Sends a signal by name, as [`signal_process`] does, to this child.
     ///
     /// # Panics
     /// When there is no such signal name or the child is gone.
     pub fn signal(&self, name: &str) {
-        use rustix::process::{Pid, kill_process};
-        let pid = Pid::from_child(&self.child);
-        kill_process(pid, signal_of(name))
-            .unwrap_or_else(|error| panic!("SIG{name} to {pid:?}: {error}"));
+        signal_process(self.child.id(), name);
     }
 
     /// Sends a signal to the process group that this child leads, as a terminal does.
@@ -194,6 +191,17 @@ impl Running {
     }
 }
 
+/// Sends a signal by name (`INT`, `TERM`, `KILL`, ...) to the process `pid`.
+///
+/// # Panics
+/// When there is no such signal name or no such process.
+pub fn signal_process(pid: u32, name: &str) {
+    use rustix::process::{Pid, kill_process};
+    let raw = i32::try_from(pid).expect("a pid");
+    kill_process(Pid::from_raw(raw).expect("a pid"), signal_of(name))
+        .unwrap_or_else(|error| panic!("SIG{name} to {pid}: {error}"));
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
         if matches!(self.child.try_wait(), Ok(None)) {
@@ -219,6 +227,7 @@ fn signal_of(name: &str) -> rustix::process::Signal {
         "KILL" => Signal::KILL,
         "STOP" => Signal::STOP,
         "CONT" => Signal::CONT,
+        "USR1" => Signal::USR1,
         other => panic!("no signal {other} here"),
     }
 }
