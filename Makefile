@@ -30,12 +30,14 @@ root:
 
 # Needs root: uprobes are loaded into the kernel. A test that cannot run fails. Tests send
 # signals, which a caller like nohup may have had ignored. The suite of `trace` runs on uprobes, then
-# on trampolines.
+# on trampolines, whatever became of the first.
 TEST = env --default-signal=HUP,INT,TERM,QUIT $(CARGO) test
 test: root setup check
-	$(TEST) --workspace --locked --no-fail-fast
+	@status=0; set -x; \
+	$(TEST) --workspace --locked --no-fail-fast || status=$$?; \
 	GOSPECT_TEST_BACKEND=trampoline $(TEST) -p gospect --locked --no-fail-fast \
-		--test 'trace_*'
+		--test 'trace_*' || status=$$?; \
+	exit $$status
 
 # Needs root. About a quarter of an hour; results in bench/latest.json, docs/evaluation.md explains
 # them and gets its tables from them.
