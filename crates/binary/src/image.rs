@@ -14,6 +14,9 @@ const MAX_HEADERS: u64 = 65_535;
 /// Deflate cannot expand by more than this (RFC 1951 implies about 1032:1).
 const MAX_INFLATE_RATIO: u64 = 1040;
 
+/// Bytes that are made room for without asking how long the file is now.
+const MAX_UNASKED: u64 = 1 << 16;
+
 /// A section header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Section {
@@ -198,7 +201,9 @@ impl Image {
             .find(|segment| segment.backs(address))
             .map(|segment| segment.file_size - address.since(segment.address).unwrap_or_default())
             .ok_or(Error::Unmapped { address: address.0 })?;
-        if len > available.min(self.source.size()) {
+        // A file that became shorter fails to be read; only what is long is worth asking first.
+        let is_long = len > MAX_UNASKED;
+        if len > available || (is_long && len > self.source.size()) {
             return Err(Error::Unmapped { address: address.0.saturating_add(available) });
         }
         let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];

@@ -34,12 +34,21 @@ pub struct ProgramTypes<'a> {
     known: RefCell<HashMap<Svma, Option<Arc<TypeInfo>>>>,
     /// Types of the linker's itabs by their interface.
     itabs: OnceCell<HashMap<Svma, Vec<Svma>>>,
+    /// What was found out of interfaces: each is met in many signatures, and asking means to read
+    /// the names of all types that implement it.
+    implementations: RefCell<HashMap<Svma, Arc<[Implementation]>>>,
 }
 
 impl<'a> ProgramTypes<'a> {
     /// The types of `executable`, by `debug` where that is given.
     pub fn new(executable: &'a Executable, debug: Option<&'a DebugInfo>) -> Self {
-        Self { executable, debug, known: RefCell::default(), itabs: OnceCell::new() }
+        Self {
+            executable,
+            debug,
+            known: RefCell::default(),
+            itabs: OnceCell::new(),
+            implementations: RefCell::default(),
+        }
     }
 
     /// What an interface of the dynamic type with that descriptor holds, of which only the
@@ -84,6 +93,23 @@ impl<'a> ProgramTypes<'a> {
         })
     }
 
+    /// The types that are looked into for the interface with that descriptor, first things first.
+    fn ranked(&self, interface: Svma) -> Vec<Implementation> {
+        let Some(types) = self.itabs().get(&interface) else { return Vec::new() };
+        let ranked = types.iter().filter_map(|descriptor| {
+            let (short, _) = self.executable.type_name(*descriptor)?;
+            let ty = self.executable.runtime_type(*descriptor)?;
+            let word = ty.word;
+            let behind = self.behind(ty)?;
+            let rank = self.rank(&short, &behind)?;
+            Some((rank, *descriptor, Implementation { word, behind }))
+        });
+        let mut ranked: Vec<_> = ranked.collect();
+        ranked.sort_by_key(|(rank, descriptor, _)| (*rank, *descriptor));
+        ranked.dedup_by_key(|(_, descriptor, _)| *descriptor);
+        ranked.into_iter().map(|(.., implementation)| implementation).take(MAX_KNOWN).collect()
+    }
+
     /// How early a type is looked into: errors that tell their message, then the program's own types.
     fn rank(&self, name: &str, behind: &TypeInfo) -> Option<usize> {
         if let Some(rank) = ERRORS.iter().position(|known| *known == name) {
@@ -119,21 +145,16 @@ impl Types for ProgramTypes<'_> {
                 self.executable.descriptor_at(stated)
             }),
         };
-        let Some(types) = descriptor.and_then(|descriptor| self.itabs().get(&descriptor)) else {
-            return Vec::new();
-        };
-        let ranked = types.iter().filter_map(|descriptor| {
-            let (short, _) = self.executable.type_name(*descriptor)?;
-            let ty = self.executable.runtime_type(*descriptor)?;
-            let word = ty.word;
-            let behind = self.behind(ty)?;
-            let rank = self.rank(&short, &behind)?;
-            Some((rank, *descriptor, Implementation { word, behind }))
-        });
-        let mut ranked: Vec<_> = ranked.collect();
-        ranked.sort_by_key(|(rank, descriptor, _)| (*rank, *descriptor));
-        ranked.dedup_by_key(|(_, descriptor, _)| *descriptor);
-        ranked.into_iter().map(|(.., implementation)| implementation).take(MAX_KNOWN).collect()
+        let Some(interface) = descriptor else { return Vec::new() };
+        if let Some(known) = self.implementations.borrow().get(&interface) {
+            return known.to_vec();
+        }
+        let found = self.ranked(interface);
+        let mut known = self.implementations.borrow_mut();
+        if known.len() < MAX_CACHED {
+            known.insert(interface, Arc::from(found.as_slice()));
+        }
+        found
     }
 }
 
