@@ -42,6 +42,14 @@ impl Terminal {
         self.tmux(&args)
     }
 
+    /// The pid of what the shell in the window runs.
+    fn child(&self) -> u32 {
+        let shell = self.tmux(&["list-panes", "-t", "top", "-F", "#{pane_pid}"]);
+        let children = format!("/proc/{0}/task/{0}/children", shell.trim());
+        let children = std::fs::read_to_string(children).expect("its children");
+        children.trim().parse().expect("one child")
+    }
+
     fn press(&self, key: &str) {
         self.tmux(&["send-keys", "-t", "top", key]);
     }
@@ -118,12 +126,28 @@ fn a_signal_gives_the_terminal_back() {
     let terminal = Terminal::start("signal", 200, 50, &line);
     let screen = terminal.wait("HEAP TREND");
     assert!(screen.lines().next().is_some_and(|line| line.chars().count() <= 200), "{screen}");
-    let shell = terminal.tmux(&["list-panes", "-t", "top", "-F", "#{pane_pid}"]);
-    let children = format!("/proc/{0}/task/{0}/children", shell.trim());
-    let child = std::fs::read_to_string(children).expect("its children");
-    signal_process(child.trim().parse().expect("one child"), "TERM");
+    signal_process(terminal.child(), "TERM");
     let after = terminal.wait("left 0");
     assert!(!after.contains("HEAP TREND"), "{after}");
+}
+
+/// The window is closed, and so is the terminal; whether its shell had SIGHUP ignored or not.
+#[test]
+fn it_ends_with_its_terminal() {
+    let program = Fixture::build("metrics", &newest(), Mode::Exe);
+    let running = Running::start(&program, &["-parked", "3"]);
+    let (gospect, pid) = (env!("CARGO_BIN_EXE_gospect"), running.pid());
+    for (name, before) in [("closed", ""), ("nohup", "trap '' HUP; ")] {
+        let line = format!("{before}{gospect} top -p {pid}; echo left");
+        let terminal = Terminal::start(name, 200, 50, &line);
+        terminal.wait("HEAP TREND");
+        let child = terminal.child();
+        terminal.tmux(&["kill-server"]);
+        until(&format!("{name}: it has ended"), || {
+            std::fs::read_to_string(format!("/proc/{child}/stat"))
+                .map_or(true, |stat| stat.contains(") Z "))
+        });
+    }
 }
 
 #[test]

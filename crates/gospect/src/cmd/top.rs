@@ -1,6 +1,7 @@
 //! `gospect top`: a live view of Go programs.
 
 mod counted;
+mod keys;
 mod observed;
 
 use crate::args::TopArgs;
@@ -10,9 +11,10 @@ use crate::failure::{Outcome, usage};
 use crate::monitor::{Fleet, Wants};
 use crate::signals::Signals;
 use anyhow::Context as _;
+use keys::{Keys, is_hung_up};
 use output::Clock;
 use ratatui::DefaultTerminal;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 use top::{App, Asked, GroupBy, Key, Palette};
@@ -42,8 +44,14 @@ pub fn run(args: &TopArgs) -> anyhow::Result<Outcome> {
     };
     let end = args.duration.map(|span| Instant::now() + span.0);
     let mut terminal = ratatui::try_init().context("failed to set up the terminal")?;
-    let result = live.run(&mut terminal, &signals, end);
-    ratatui::try_restore().context("failed to restore the terminal")?;
+    let keys = Keys::read().context("failed to read keys")?;
+    let result = live.run(&mut terminal, &keys, &signals, end);
+    let restored = ratatui::try_restore().context("failed to restore the terminal");
+    if is_hung_up() {
+        // Nobody is there to be told that a terminal that is gone cannot be written to.
+        return Ok(Outcome::Done);
+    }
+    restored?;
     result.map(|()| Outcome::Done)
 }
 
@@ -63,19 +71,19 @@ impl Live {
     fn run(
         &mut self,
         terminal: &mut DefaultTerminal,
+        keys: &Keys,
         signals: &Signals,
         end: Option<Instant>,
     ) -> anyhow::Result<()> {
-        while !signals.detach_asked(false) && end.is_none_or(|end| Instant::now() < end) {
+        let is_over = || end.is_some_and(|end| Instant::now() >= end);
+        while !signals.detach_asked(false) && !is_hung_up() && !is_over() {
             self.refresh();
             terminal.draw(|frame| self.app.draw(frame)).context("failed to draw")?;
             let left = self.next.saturating_duration_since(Instant::now());
-            if !event::poll(left.min(POLL)).context("failed to read keys")? {
-                continue;
-            }
+            let mut limit = left.min(POLL);
             // All that is there, so that a held key does not run on.
-            while event::poll(Duration::ZERO).context("failed to read keys")? {
-                let event = event::read().context("failed to read keys")?;
+            while let Some(event) = keys.next(limit).context("failed to read keys")? {
+                limit = Duration::ZERO;
                 let Some(key) = key_of(&event) else { continue };
                 match self.app.key(key) {
                     Asked::Nothing => {}
