@@ -6,6 +6,7 @@
 
 mod constants;
 mod field_path;
+mod func_type;
 mod location;
 mod package_variable;
 mod placement;

@@ -232,8 +232,12 @@ fn values_are_those_of_the_reference_interpreter() {
         let first_sp = after.gpr[4] - 8;
         let mut want = Vec::new();
         for (ops, state) in [(ARGS, before), (RESULTS, after)] {
-            let registers =
-                Registers { gpr: state.gpr, sp_first: first_sp, xmm: Some(state.low_halves()) };
+            let registers = Registers {
+                gpr: state.gpr,
+                sp_first: first_sp,
+                xmm: Some(state.low_halves()),
+                bias: 0,
+            };
             want.push(interpret(ops, &registers, g.address(), &nothing));
         }
         let mut got = Vec::new();

@@ -10,7 +10,7 @@ use common::hand::{FUNCTIONS, Hand};
 use common::machine::{Goroutine, Machine, State};
 use probe::interpret::{Registers, interpret};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use wire::{Body, Elements, Field, FieldStatus, Fields, Op, OpCode};
+use wire::{Body, Elements, Field, FieldStatus, Fields, IMAGE_PLACE, Op, OpCode};
 
 /// Reads that may fault and their landings, for the handler.
 static LOADS: AtomicPtr<(Avma, Avma)> = AtomicPtr::new(std::ptr::null_mut());
@@ -127,7 +127,13 @@ impl Memory {
 
 /// A program of a few fields, with all ops.
 fn program(random: &mut Random) -> Vec<Op> {
-    let mut ops = Vec::new();
+    let mut ops = vec![
+        Op::new(OpCode::Image, 0, (random.next() >> random.below(64)) as i64),
+        Op::new(OpCode::EmitAcc, 8, 0),
+        Op::new(OpCode::Reg, [0, 1, 7, 11][random.below(4) as usize], 0),
+        Op::new(OpCode::Image, IMAGE_PLACE, (random.next() >> random.below(64)) as i64),
+        Op::new(OpCode::EmitAcc, 8, 0),
+    ];
     for _ in 0..random.below(3) {
         nest(random, &mut ops, 0);
     }
@@ -272,6 +278,7 @@ fn reads_are_those_of_the_reference_interpreter_whatever_can_be_read() {
                 gpr: before.gpr,
                 sp_first: after.gpr[4] - 8,
                 xmm: Some(before.low_halves()),
+                bias: machine.options.bias.0,
             };
             let want = interpret(&args, &registers, g.address(), &|at: Avma, buf: &mut [u8]| {
                 memory.read(at, buf)

@@ -30,6 +30,7 @@ struct scratch {
 	__u64 aux;
 	__u64 g;
 	__u64 sp_first;
+	__u64 bias;
 	__u64 gpr[16];
 	__u32 next_op;
 	__u32 end_op;
@@ -78,6 +79,7 @@ static __always_inline void fetch_start(struct scratch *s, const struct pt_regs 
 	s->used = 0;
 	s->g = g;
 	s->sp_first = regs->sp + site->sp_delta;
+	s->bias = regs->ip - site->address;
 	s->next_op = site->program_start;
 	s->end_op = site->program_start + site->program_len;
 	s->open_blocks = 0;
@@ -370,6 +372,9 @@ static __always_inline int fetch_op(struct scratch *s, const struct op *op)
 		break;
 	case OP_SKIP_NON_ZERO:
 		skip(s, op->imm, s->acc != 0);
+		break;
+	case OP_IMAGE:
+		s->acc = (op->a == IMAGE_PLACE ? s->acc - s->bias : s->bias) + op->imm;
 		break;
 	case OP_SKIP_ZERO:
 		skip(s, op->imm, s->acc == 0);

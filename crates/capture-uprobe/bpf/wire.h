@@ -65,6 +65,7 @@ struct site_config {
 	__u32 program_start;
 	__s32 sp_delta;
 	__u32 zero;
+	__u64 address;
 };
 
 enum op_code {
@@ -87,12 +88,15 @@ enum op_code {
 	OP_BLOCK_WORD = 17,
 	OP_SKIP_NON_ZERO = 18,
 	OP_SKIP_ZERO = 19,
+	OP_IMAGE = 20,
 };
 
 /* A type's descriptor: its size first, its kind, and of a pointer what it points to. */
 #define TYPE_KIND 23
 #define TYPE_ELEM 48
 #define KIND_POINTER 22
+
+#define IMAGE_PLACE 1
 
 struct op {
 	__u8 code;
@@ -189,10 +193,11 @@ AT(header, cpu, 56);
 AT(header, flags, 58);
 AT(header, kind, 60);
 AT(header, payload_len, 62);
-_Static_assert(sizeof(struct site_config) == 16, "site_config");
+_Static_assert(sizeof(struct site_config) == 24, "site_config");
 AT(site_config, program_len, 2);
 AT(site_config, program_start, 4);
 AT(site_config, sp_delta, 8);
+AT(site_config, address, 16);
 _Static_assert(sizeof(struct op) == 16, "op");
 AT(op, a, 1);
 AT(op, imm, 8);

@@ -227,7 +227,7 @@ fn share_rings(object: &Object) -> Result<(), Error> {
         .map_err(|e| from_libbpf("share the rings among the CPUs", &e))
 }
 
-fn fill_array(map: &Map<'_>, values: &[[u8; 16]]) -> Result<(), Error> {
+fn fill_array<const N: usize>(map: &Map<'_>, values: &[[u8; N]]) -> Result<(), Error> {
     if values.is_empty() {
         return Ok(());
     }

@@ -80,6 +80,7 @@ fn op(random: &mut Random) -> Op {
         BlockWord,
         SkipZero,
         SkipNonZero,
+        Image,
     ]);
     let a = random.pick(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 14, 15, 16, 255]);
     let imm = match random.below(6) {
@@ -203,7 +204,7 @@ fn compare(options: Options, seed: u64, programs: usize) -> [usize; 6] {
         own.read_exact_at(buf, address.0).map_err(|_| MemoryError(address))
     };
     let sp_first = registers[4].wrapping_add(support::PUSHED);
-    let state = Registers { gpr: registers, sp_first, xmm: None };
+    let state = Registers { gpr: registers, sp_first, xmm: None, bias: support::BIAS };
     let mut statuses = [0; 6];
     for (bytes, ops) in records.iter().zip(&programs) {
         let record = Record::parse(bytes).unwrap();

@@ -4,10 +4,16 @@ mod common;
 
 use common::{Backend, Trace, number, text};
 use serde_json::{Map, Value, json};
-use testkit::{Fixture, Mode, newest, oldest};
+use testkit::{Fixture, Mode, newest, oldest, toolchain};
 
 /// Errors whose message a trace must have.
-const MESSAGES: [&str; 3] = ["*errors.errorString", "*fmt.wrapError", "*fs.PathError"];
+const MESSAGES: [&str; 5] = [
+    "*errors.errorString",
+    "*fmt.wrapError",
+    "*fs.PathError",
+    "*errors.joinError",
+    "*fmt.wrapErrors",
+];
 
 /// What a kernel program cannot see.
 const UNSEEN: &str = "float register, which uprobes do not see";
@@ -103,16 +109,80 @@ fn compare(trace: &Trace, place: &str) -> usize {
 
 #[test]
 fn root_values_made_of_others_are_those_of_the_program() {
+    for (toolchain, mode) in [
+        (newest(), Mode::Exe),
+        (newest(), Mode::Pie),
+        (oldest(), Mode::Exe),
+        (oldest(), Mode::Pie),
+        (toolchain("1.21.13"), Mode::Exe),
+        (toolchain("1.24.11"), Mode::Exe),
+    ] {
+        let program = Fixture::build("values", &toolchain, mode);
+        let trace = Trace::launch(&["-u", "main.takes*"], &program, &[]);
+        trace.output.expect_code(0);
+        let compared = compare(&trace, &format!("{} {mode:?}", toolchain.version));
+        assert!(compared > 150, "{compared} values were compared");
+        bad_addresses_are_unavailable(&trace);
+        what_is_cut_says_so(&trace);
+    }
+}
+
+#[test]
+fn root_closures_tell_what_they_captured() {
+    for mode in [Mode::Exe, Mode::Pie] {
+        let program = Fixture::build("values", &newest(), mode);
+        let rules = ["main.takesCallback(c, c.Call)", "-u", "main.makeCounter.func1"];
+        let trace = Trace::launch(&rules, &program, &[]);
+        trace.output.expect_code(0);
+        let counter = json!({"N": 3, "Label": "label"});
+        let call = trace.calls_of("main.makeCounter.func1")[0];
+        // By reference, as it was when the call began.
+        assert_eq!(
+            call["captured"],
+            json!([
+                {"name": "seen", "type": "int", "value": 40},
+                {"name": "c", "type": "*main.counter", "value": counter},
+            ]),
+            "{call}"
+        );
+        assert_eq!(call["args"], json!([]));
+        let call = trace.calls_of("main.takesCallback")[0];
+        let func = json!({
+            "value": "main.makeCounter.func1",
+            "captured": {"seen": 41, "c": counter},
+        });
+        assert_eq!(call["args"][0]["value"], json!({"Name": "callback", "Call": func}));
+        assert_eq!(call["args"][1]["captured"], func["captured"], "{call}");
+    }
+}
+
+#[test]
+fn root_generic_functions_have_the_types_of_their_dictionaries() {
     for toolchain in [newest(), oldest()] {
-        for mode in [Mode::Exe, Mode::Pie] {
-            let program = Fixture::build("values", &toolchain, mode);
-            let trace = Trace::launch(&["-u", "main.takes*"], &program, &[]);
-            trace.output.expect_code(0);
-            let compared = compare(&trace, &format!("{} {mode:?}", toolchain.version));
-            assert!(compared > 120, "{compared} values were compared");
-            bad_addresses_are_unavailable(&trace);
-            what_is_cut_says_so(&trace);
-        }
+        let program = Fixture::build("values", &toolchain, Mode::Exe);
+        let trace = Trace::launch(&["-u", r"/^main\.(generic\[|.*stack\[.*push)/"], &program, &[]);
+        trace.output.expect_code(0);
+        let calls = trace.of_type("call");
+        let types = |part: &str| -> Vec<Vec<String>> {
+            let of = |call: &&Value| -> Vec<String> {
+                let list = call[part].as_array().expect("a list");
+                list.iter().map(|value| text(&value["type"])).collect()
+            };
+            calls.iter().map(of).collect()
+        };
+        let expected: [&[&str]; 4] = [
+            &["main.celsius", "[]main.celsius", "string"],
+            &["string", "[]string", "main.counter"],
+            &["*main.stack[main.celsius]", "main.celsius"],
+            &["*main.stack[main.celsius]", "main.celsius"],
+        ];
+        assert_eq!(types("args"), expected, "{}", toolchain.version);
+        let expected: [&[&str]; 4] =
+            [&["main.celsius", "*string"], &["string", "*main.counter"], &["int"], &["int"]];
+        assert_eq!(types("results"), expected, "{}", toolchain.version);
+        let values: Vec<&Value> = calls.iter().map(|call| &call["args"][0]["value"]).collect();
+        let stacks = [json!({"items": []}), json!({"items": [20]})];
+        assert_eq!(values, [&json!(-3), &json!("word"), &stacks[0], &stacks[1]]);
     }
 }
 

@@ -1,6 +1,7 @@
 //! JSON Lines: one object a line, as `cli.md` says.
 
 use crate::clock::Clock;
+use crate::concrete::concrete_specs;
 use crate::panic_value::describe;
 use crate::places::{Place, Places};
 use crate::printable::without_half_char;
@@ -85,11 +86,20 @@ impl Json {
         line.extend_from_slice(b",\"args\":");
         let args = function.map_or(&[][..], |function| &function.args);
         let args = plan.shown_args(call.function, args);
+        let concrete = plan.concrete.get(&call.function);
+        let args = &*concrete_specs(args, concrete.map(|c| &c.args[..]), call, symbols);
         let values = plan.shown_args(call.function, &call.args);
         push_values(line, args, values, call.pid, symbols);
+        let captured = plan.captured(call.function, function.map_or(&[], |f| &f.args[..]));
+        if !captured.is_empty() {
+            line.extend_from_slice(b",\"captured\":");
+            let values = plan.captured(call.function, &call.args);
+            push_values(line, captured, values, call.pid, symbols);
+        }
         line.extend_from_slice(b",\"results\":");
         let results = function.map_or(&[][..], |function| &function.results);
         let results = plan.shown_results(call.function, results);
+        let results = &*concrete_specs(results, concrete.map(|c| &c.results[..]), call, symbols);
         let values = plan.shown_results(call.function, &call.results);
         push_values(line, results, values, call.pid, symbols);
         push_caller(line, &caller, call.caller);

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+mod concrete;
 mod duration;
 mod dynamic;
 mod function_listing;

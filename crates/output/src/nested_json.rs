@@ -41,6 +41,7 @@ fn needs_members(value: &Value) -> bool {
         Value::Struct { omitted, .. } => *omitted > 0,
         Value::Slice { len, .. } => *len > 0,
         Value::Duration(_) | Value::Constant { .. } | Value::Unavailable(_) => true,
+        Value::Closure { .. } => true,
         Value::Pointer(address) => *address != 0,
         _ => false,
     }
@@ -115,16 +116,25 @@ fn push_parts(out: &mut Vec<u8>, value: &Value, context: Context<'_>, inside: bo
         Value::Chan { len, cap, closed } => {
             _ = write!(out, "{{\"len\":{len},\"cap\":{cap},\"closed\":{closed}}}");
         }
-        Value::Func(code) => match context.symbols.location(context.pid, *code) {
-            Some(place) => push_str(out, &place.func),
-            None => push_str(out, &format!("0x{code:x}")),
-        },
+        Value::Func(code) => push_func(out, *code, context),
+        Value::Closure { code, captured } => {
+            push_func(out, *code, context);
+            out.extend_from_slice(b",\"captured\":");
+            push_struct(out, captured, 0, context);
+        }
         Value::Interface { type_word, data } => {
             push_interface(out, *type_word, &Object::address(*data), context);
         }
         Value::Holding { type_word, object } => push_interface(out, *type_word, object, context),
         Value::NilInterface | Value::Pointer(_) => out.extend_from_slice(b"null"),
         Value::Behind(_) | Value::Unavailable(_) | Value::String { .. } | Value::Bytes { .. } => {}
+    }
+}
+
+fn push_func(out: &mut Vec<u8>, code: u64, context: Context<'_>) {
+    match context.symbols.location(context.pid, code) {
+        Some(place) => push_str(out, &place.func),
+        None => push_str(out, &format!("0x{code:x}")),
     }
 }
 

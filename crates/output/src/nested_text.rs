@@ -62,10 +62,15 @@ pub(crate) fn push_nested(out: &mut String, value: &Value, context: Context<'_>)
             let closed = if *closed { ", closed" } else { "" };
             _ = write!(out, "chan(len={len}, cap={cap}{closed})");
         }
-        Value::Func(code) => match context.symbols.location(context.pid, *code) {
-            Some(place) => push_printable(out, &place.func),
-            None => _ = write!(out, "func 0x{code:x}"),
-        },
+        Value::Func(code) => push_func(out, *code, context),
+        Value::Closure { code, captured } => {
+            push_func(out, *code, context);
+            push_list(out, "{", captured, 0, "}", |out, (name, value)| {
+                push_printable(out, name);
+                out.push_str(": ");
+                push_nested(out, value, context);
+            });
+        }
         Value::Interface { type_word, data } => {
             push_interface(out, *type_word, &Object::address(*data), context);
         }
@@ -75,6 +80,13 @@ pub(crate) fn push_nested(out: &mut String, value: &Value, context: Context<'_>)
             push_printable(out, reason);
             out.push('>');
         }
+    }
+}
+
+fn push_func(out: &mut String, code: u64, context: Context<'_>) {
+    match context.symbols.location(context.pid, code) {
+        Some(place) => push_printable(out, &place.func),
+        None => _ = write!(out, "func 0x{code:x}"),
     }
 }
 

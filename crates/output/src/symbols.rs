@@ -98,7 +98,9 @@ impl SymbolTable {
                 Value::Interface { type_word, .. } | Value::Holding { type_word, .. } => {
                     self.observe_type(call.pid, *type_word, symbols);
                 }
-                Value::Func(code) => self.observe_code(call.pid, *code, symbols),
+                Value::Func(code) | Value::Closure { code, .. } => {
+                    self.observe_code(call.pid, *code, symbols);
+                }
                 _ => {}
             });
         }

@@ -10,6 +10,7 @@
 //! `~` marks a time that was inferred, not measured.
 
 use crate::clock::Clock;
+use crate::concrete::concrete_specs;
 use crate::duration::short_duration;
 use crate::json::end_name;
 use crate::panic_value::describe;
@@ -183,6 +184,8 @@ impl Text {
             let plan = &self.plan;
             if let Some(function) = plan.functions.get(call.function as usize) {
                 let specs = plan.shown_results(call.function, &function.results);
+                let concrete = plan.concrete.get(&call.function).map(|c| &c.results[..]);
+                let specs = &*concrete_specs(specs, concrete, call, symbols);
                 let values = plan.shown_results(call.function, &call.results);
                 push_results(&mut text, specs, values, call.pid, symbols);
             }
@@ -217,8 +220,16 @@ impl Text {
         push_printable(&mut text, &function.name);
         text.push('(');
         let specs = self.plan.shown_args(call.function, &function.args);
+        let concrete = self.plan.concrete.get(&call.function).map(|c| &c.args[..]);
+        let specs = &*concrete_specs(specs, concrete, call, symbols);
         let values = self.plan.shown_args(call.function, &call.args);
         push_values(&mut text, specs, values, call.pid, symbols);
+        let captured = self.plan.captured(call.function, &function.args);
+        if !captured.is_empty() {
+            text.push_str("; ");
+            let values = self.plan.captured(call.function, &call.args);
+            push_values(&mut text, captured, values, call.pid, symbols);
+        }
         text.push(')');
         text
     }

@@ -46,6 +46,16 @@ pub struct Later {
     pub ops: usize,
 }
 
+impl Later {
+    /// Both together. Among too many values the first ones have an advantage all the same.
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            bytes: (self.bytes + other.bytes).min(MAX_PAYLOAD / 2),
+            ops: (self.ops + other.ops).min(MAX_PROGRAM_OPS / 2),
+        }
+    }
+}
+
 impl Default for Builder {
     fn default() -> Self {
         Self::new(DEFAULT_STRING_BYTES)

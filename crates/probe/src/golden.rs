@@ -5,7 +5,7 @@ use crate::screen::Screen;
 use crate::value::{Check, ValueKind, ValueSpec};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use wire::{Body, DEREF_MAPPED, Elements, GSource, Op, OpCode, SiteKind};
+use wire::{Body, DEREF_MAPPED, Elements, GSource, IMAGE_PLACE, Op, OpCode, SiteKind};
 
 /// Shows a plan: the image, each function with its sites, programs and values, what is
 /// refused. Stable: equal plans give equal text. A program is written where it is first
@@ -231,6 +231,11 @@ impl fmt::Display for OpText {
             OpCode::BlockWord => write!(f, "block {a} {imm:+}"),
             OpCode::SkipNonZero => write!(f, "skip {imm} if not 0"),
             OpCode::SkipZero => write!(f, "skip {imm} if 0"),
+            OpCode::Image if a == IMAGE_PLACE => {
+                let sign = if imm < 0 { '-' } else { '+' };
+                write!(f, "image place {sign}0x{:x}", imm.unsigned_abs())
+            }
+            OpCode::Image => write!(f, "image {imm:#x}"),
         }
     }
 }
@@ -334,7 +339,7 @@ mod tests {
             }],
             g_changes: vec![FileOffset(0x3_0000), FileOffset(0x3_0020)],
             states: None,
-            screens: BTreeMap::new(),
+            ..Plan::default()
         }
     }
 
@@ -381,6 +386,8 @@ refused main.tiny: no room for a site
             (OpCode::GetAux, 0, 0, "get aux"),
             (OpCode::Reset, 0, 0, "reset"),
             (OpCode::EmitBytes, 0, 16, "emit bytes 16"),
+            (OpCode::Image, 0, 0x40, "image 0x40"),
+            (OpCode::Image, IMAGE_PLACE, -0x40, "image place -0x40"),
         ];
         for (code, a, imm, text) in ops {
             assert_eq!(OpText(Op::new(code, a, imm)).to_string(), text);

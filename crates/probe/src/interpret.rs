@@ -3,8 +3,8 @@
 
 use address::{Avma, MemoryError, ReadMemory};
 use wire::{
-    Body, Elements, FIELD_HEADER, FieldStatus, KIND_POINTER, MAX_BLOCKS, MAX_FIELD_DATA,
-    MAX_PAYLOAD, MAX_PROGRAM_OPS, MAX_STEPS, Op, OpCode, TYPE_ELEM, TYPE_KIND,
+    Body, Elements, FIELD_HEADER, FieldStatus, IMAGE_PLACE, KIND_POINTER, MAX_BLOCKS,
+    MAX_FIELD_DATA, MAX_PAYLOAD, MAX_PROGRAM_OPS, MAX_STEPS, Op, OpCode, TYPE_ELEM, TYPE_KIND,
 };
 
 /// The machine state a program starts from.
@@ -16,6 +16,8 @@ pub struct Registers {
     pub sp_first: u64,
     /// Low halves of the vector registers X0 to X15, where they are seen.
     pub xmm: Option<[u64; 16]>,
+    /// Where the image lies: address in the process minus address in the image.
+    pub bias: u64,
 }
 
 /// Runs `ops` and gives the payload: the fields it emitted, at most
@@ -182,6 +184,11 @@ impl Machine<'_> {
             OpCode::EmitDynamic => return self.emit_dynamic(clamp_len(op.imm)),
             OpCode::Each => self.each(Body::of_imm(op.imm)),
             OpCode::BlockWord => self.block_word(op.a, op.imm),
+            OpCode::Image => {
+                let bias = self.registers.bias;
+                let from = if op.a == IMAGE_PLACE { field.acc.wrapping_sub(bias) } else { bias };
+                field.acc = from.wrapping_add_signed(op.imm);
+            }
             OpCode::SkipNonZero => {
                 let is_met = field.acc != 0;
                 self.skip(op.imm, is_met);

@@ -25,6 +25,6 @@ mod test_image;
 
 pub use limits::Limits;
 pub use plan::{
-    Guard, ImageId, Plan, PlannedFunction, Program, Refusal, RefusalReason, RuntimeLayout, Site,
-    Witness,
+    ConcreteTypes, Guard, ImageId, Plan, PlannedFunction, Program, Refusal, RefusalReason,
+    RuntimeLayout, Site, Witness,
 };

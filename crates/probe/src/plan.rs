@@ -138,6 +138,7 @@ impl Site {
             program_start: self.program.start,
             program_len: self.program.len,
             sp_delta: self.sp_delta,
+            address: self.guard.map_or(self.address, |guard| guard.after).0,
         }
     }
 }
@@ -153,6 +154,16 @@ pub struct Refusal {
     pub function: String,
     /// Why, in words a person can act on.
     pub reason: RefusalReason,
+}
+
+/// Which of a generic function's values have a type that only its dictionary tells: for each shown argument and
+/// result the place, among all values at the entry, of the interface that has this type.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConcreteTypes {
+    /// Of arguments.
+    pub args: Vec<Option<u16>>,
+    /// Of results.
+    pub results: Vec<Option<u16>>,
 }
 
 /// All that is installed and all that is needed to read the records.
@@ -181,13 +192,30 @@ pub struct Plan {
     /// Conditions on the calls of functions, by index.
     #[serde(default)]
     pub screens: BTreeMap<u32, Screen>,
+    /// How many of the last values at the entry of functions, by index, are variables that
+    /// a closure captured.
+    #[serde(default)]
+    pub captured: BTreeMap<u32, u16>,
+    /// Concrete types of the values of generic functions, by index.
+    #[serde(default)]
+    pub concrete: BTreeMap<u32, ConcreteTypes>,
 }
 
 impl Plan {
-    /// Of `all` values at the entry of a function, or of their specs, those that are shown.
+    /// Of `all` values at the entry of a function, or of their specs, those that are shown as arguments.
     pub fn shown_args<'a, T>(&self, function: u32, all: &'a [T]) -> &'a [T] {
         let hidden = self.screens.get(&function).map_or(0, |screen| screen.hidden_args);
-        all.get(usize::from(hidden)..).unwrap_or_default()
+        all.get(usize::from(hidden)..all.len() - self.captured_count(function, all))
+            .unwrap_or_default()
+    }
+
+    /// Likewise those that a closure captured.
+    pub fn captured<'a, T>(&self, function: u32, all: &'a [T]) -> &'a [T] {
+        &all[all.len() - self.captured_count(function, all)..]
+    }
+
+    fn captured_count<T>(&self, function: u32, all: &[T]) -> usize {
+        self.captured.get(&function).map_or(0, |count| usize::from(*count)).min(all.len())
     }
 
     /// Likewise at its returns.

@@ -1,7 +1,7 @@
 //! From an executable and a selection to a [`Plan`].
 
 use crate::compile::{OpTable, RecoverySp, WitnessOffsets, witness_ops};
-use crate::plan::{Program, RefusalReason};
+use crate::plan::{ConcreteTypes, Program, RefusalReason};
 use crate::selection::{Matches, Selected, Selection, select};
 use crate::shape::{ProgramTypes, Types};
 use crate::value::{ValueKind, ValueSpec};
@@ -16,6 +16,7 @@ use std::ops::Range;
 use wire::{GSource, MAX_PROGRAM_OPS, SiteKind};
 
 mod asked;
+mod context;
 mod values;
 
 pub use asked::{Mistake, Partial};
@@ -86,7 +87,8 @@ pub struct Planned {
 
 /// Plans the tracing of the selected functions, with the witnesses that every plan watches.
 pub fn plan(question: &Question<'_>) -> Result<Planned, binary::Error> {
-    let mut planner = Planner::new(question);
+    let types = ProgramTypes::new(question.executable, question.debug);
+    let mut planner = Planner::new(question, &types);
     let matches = select(question.executable, question.selection, &|function| {
         callees(question.executable, function)
     })?;
@@ -148,7 +150,8 @@ pub fn bare_plan(executable: &Executable, functions: &[Function]) -> Result<Plan
         },
         fips: None,
     };
-    let mut planner = Planner::new(&question);
+    let types = ProgramTypes::new(executable, None);
+    let mut planner = Planner::new(&question, &types);
     for function in functions {
         let function = function.clone();
         planner.add_traced(&Selected { function, params: None, results: None })?;
@@ -216,7 +219,7 @@ struct Planner<'a> {
     costs: Vec<ProbeCost>,
     ops: OpTable,
     by_entry: HashMap<Svma, usize>,
-    types: ProgramTypes<'a>,
+    types: &'a ProgramTypes<'a>,
     sense: asked::Sense,
 }
 
@@ -229,7 +232,7 @@ struct FunctionSites {
 }
 
 impl<'a> Planner<'a> {
-    fn new(question: &'a Question<'a>) -> Self {
+    fn new(question: &'a Question<'a>, types: &'a ProgramTypes<'a>) -> Self {
         let executable = question.executable;
         let image = ImageId {
             build_id: executable.build_id().unwrap_or_default().to_owned(),
@@ -243,7 +246,7 @@ impl<'a> Planner<'a> {
             costs: Vec::new(),
             ops: OpTable::default(),
             by_entry: HashMap::new(),
-            types: ProgramTypes::new(executable, question.debug),
+            types,
             sense: asked::Sense::default(),
         }
     }
@@ -290,15 +293,22 @@ impl<'a> Planner<'a> {
         if !chosen.screen.is_empty() {
             self.plan.screens.insert(self.plan.functions.len() as u32, chosen.screen);
         }
+        if chosen.captured > 0 {
+            self.plan.captured.insert(self.plan.functions.len() as u32, chosen.captured);
+        }
+        let ConcreteTypes { args, results } = &chosen.concrete;
+        if args.iter().chain(results).any(Option::is_some) {
+            self.plan.concrete.insert(self.plan.functions.len() as u32, chosen.concrete);
+        }
         let planned = self.planned(function, true, None, chosen.args, chosen.results);
         self.push(planned, &sites, at_entry, at_return);
         Ok(())
     }
 
-    fn values(&self) -> Values<'_> {
+    fn values(&self) -> Values<'a> {
         let Question { executable, values, .. } = self.question;
         let map_form = map_form(executable.go_version());
-        Values { types: Some(&self.types as &dyn Types), map_form, limits: values.limits }
+        Values { types: Some(self.types as &dyn Types), map_form, limits: values.limits }
     }
 
     fn signature(&self, function: &Function) -> Option<PlacedSignature> {

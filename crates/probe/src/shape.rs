@@ -5,6 +5,7 @@
 //! file can be read without the executable. Compiling and reading walk the tree in the same order.
 
 mod build;
+mod closures;
 mod program;
 mod runtime;
 mod text;
@@ -14,7 +15,7 @@ mod well_known;
 pub use build::{Extent, MAX_OBJECT, ShapeBuilder};
 pub use program::ProgramTypes;
 pub use runtime::*;
-pub use types::{Implementation, MapForm, Types};
+pub use types::{CapturedVariable, Closure, Implementation, MapForm, Types};
 
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -108,6 +109,12 @@ pub enum Shape {
     Chan,
     /// A pointer to a closure; the address of its code is a field of its own.
     Func,
+    /// The same, and behind it a field with the place of the code in the image: of some closures what they
+    /// captured is a field too.
+    Closure {
+        /// By the place of their code; what their objects hold.
+        known: Vec<KnownType>,
+    },
     /// `big.Int`, `url.URL`: what it is made of, and how that is written.
     Written(Writing, Box<Shape>),
     /// An integer of a type with named constants.
@@ -134,10 +141,11 @@ pub struct Member {
     pub shape: Shape,
 }
 
-/// A type that an interface may hold.
+/// A type that an interface may hold, or a closure that a func may be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownType {
-    /// What its descriptor has at [`HASH`]: hash, flags, alignments and kind.
+    /// What its descriptor has at [`HASH`]: hash, flags, alignments and kind. Of a closure the place of its
+    /// code in the image.
     pub word: u64,
     /// Bytes captured at the data word: of a pointer type what it leads to.
     pub size: u32,
@@ -184,7 +192,7 @@ impl Shape {
             Self::String | Self::Bytes | Self::Ip | Self::To { .. } | Self::Interface { .. } => {
                 true
             }
-            Self::Map(_) | Self::Chan | Self::Func => true,
+            Self::Map(_) | Self::Chan | Self::Func | Self::Closure { .. } => true,
             Self::Slice { most, .. } => *most > 0,
             Self::Array { shown, elem, .. } => *shown > 0 && elem.has_fields(),
             Self::Struct { members, .. } => members.iter().any(|member| member.shape.has_fields()),

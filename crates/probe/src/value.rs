@@ -210,6 +210,13 @@ pub enum Value {
     },
     /// A func that is not nil: the address of its code (avma).
     Func(u64),
+    /// A func whose captured variables are known.
+    Closure {
+        /// Address of its code (avma).
+        code: u64,
+        /// Names and values.
+        captured: Vec<(Arc<str>, Value)>,
+    },
     /// What is written otherwise than by its parts: a time, a network address, a URL.
     Written(String),
     /// A number larger than 64 bits, in decimal.
@@ -247,7 +254,9 @@ impl Value {
         each(self);
         match self {
             Self::List { items, .. } => items.iter().for_each(|item| item.visit(each)),
-            Self::Struct { members, .. } => members.iter().for_each(|(_, value)| value.visit(each)),
+            Self::Struct { members, .. } | Self::Closure { captured: members, .. } => {
+                members.iter().for_each(|(_, value)| value.visit(each));
+            }
             Self::Behind(value) => value.visit(each),
             Self::Map { entries, .. } => entries.iter().for_each(|(key, value)| {
                 key.visit(each);
@@ -272,7 +281,9 @@ impl Value {
                     Self::Unavailable(text) | Self::Written(text) | Self::Decimal(text) => {
                         text.len()
                     }
-                    Self::Struct { members, .. } => members.len() * size_of::<Arc<str>>(),
+                    Self::Struct { members, .. } | Self::Closure { captured: members, .. } => {
+                        members.len() * size_of::<Arc<str>>()
+                    }
                     Self::Holding { object, .. } => {
                         let raw = match &object.content {
                             Content::Raw { bytes, .. } => bytes.len(),

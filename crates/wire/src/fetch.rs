@@ -108,6 +108,9 @@ pub enum OpCode {
     SkipNonZero = 18,
     /// Skips imm ops when acc is 0 or the field has failed.
     SkipZero = 19,
+    /// acc = where imm, an address in the image, lies in the process; with `a` = [`IMAGE_PLACE`]
+    /// acc becomes the address in the image of what it is the address of, and imm is added.
+    Image = 20,
 }
 
 impl OpCode {
@@ -190,6 +193,9 @@ pub const TYPE_ELEM: u64 = 48;
 /// `a` of an [`OpCode::Deref`] whose address lies in a g or an m of the Go runtime, memory that is
 /// never unmapped (`runtime/mheap.go`, Go 1.19 to 1.27: unused spans keep their addresses).
 pub const DEREF_MAPPED: u8 = 1;
+
+/// `a` of an [`OpCode::Image`] that goes from the process to the image.
+pub const IMAGE_PLACE: u8 = 1;
 
 /// One op, 16 bytes: `code u8, a u8, zero u16, zero u32, imm i64`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

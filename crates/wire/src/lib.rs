@@ -13,8 +13,9 @@ mod record;
 mod site;
 
 pub use fetch::{
-    Body, DEREF_MAPPED, Elements, FIELD_HEADER, Field, FieldStatus, Fields, KIND_POINTER,
-    MAX_BLOCKS, MAX_FIELD_DATA, MAX_PROGRAM_OPS, MAX_STEPS, Op, OpCode, TYPE_ELEM, TYPE_KIND,
+    Body, DEREF_MAPPED, Elements, FIELD_HEADER, Field, FieldStatus, Fields, IMAGE_PLACE,
+    KIND_POINTER, MAX_BLOCKS, MAX_FIELD_DATA, MAX_PROGRAM_OPS, MAX_STEPS, Op, OpCode, TYPE_ELEM,
+    TYPE_KIND,
 };
 pub use record::{
     HEADER_SIZE, MAX_PAYLOAD, Record, RecordError, RecordFlags, RecordKind, lost_so_far,

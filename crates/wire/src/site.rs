@@ -28,7 +28,7 @@ pub enum GSource {
     Tls = 1,
 }
 
-/// One entry of the site table, 16 bytes, indexed by the site's id (the uprobe's cookie).
+/// One entry of the site table, 24 bytes, indexed by the site's id (the uprobe's cookie).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SiteConfig {
     /// Where the site lies in its function.
@@ -41,13 +41,16 @@ pub struct SiteConfig {
     pub program_len: u16,
     /// SP at the function's first instruction minus SP at the site, bytes.
     pub sp_delta: i32,
+    /// Where the hit is, in the image: with where it is in the process it tells where that lies.
+    pub address: u64,
 }
 
 impl SiteConfig {
     /// Size on the wire, bytes.
-    pub const SIZE: usize = 16;
+    pub const SIZE: usize = 24;
 
-    /// `kind u8, g_source u8, program_len u16, program_start u32, sp_delta i32, zero u32`.
+    /// `kind u8, g_source u8, program_len u16, program_start u32, sp_delta i32, zero u32, address
+    /// u64`.
     pub fn to_bytes(self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
         bytes[0] = self.kind as u8;
@@ -55,6 +58,7 @@ impl SiteConfig {
         bytes[2..4].copy_from_slice(&self.program_len.to_le_bytes());
         bytes[4..8].copy_from_slice(&self.program_start.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.sp_delta.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.address.to_le_bytes());
         bytes
     }
 }

@@ -32,8 +32,8 @@ pub struct PlacedSignature {
     pub params: Vec<PlacedVariable>,
     /// Results.
     pub results: Vec<PlacedVariable>,
-    /// Whether a generic's dictionary is passed among the parameters.
-    pub has_dictionary: bool,
+    /// Where a generic's dictionary is, if one is passed among the parameters.
+    pub dictionary: Option<Place>,
 }
 
 /// A parameter or result with its place.
@@ -91,14 +91,13 @@ impl DebugInfo {
             }
             param_places = found;
         }
-        if let Some(position) = dictionary.filter(|position| *position < param_places.len()) {
-            drop(param_places.remove(position));
-        }
+        let position = dictionary.filter(|position| *position < param_places.len());
+        let dictionary = position.and_then(|position| param_places.remove(position).ok());
         Ok(Some(PlacedSignature {
             params: self.zip(&signature.params, param_places)?,
             results: self.zip(&signature.results, result_places)?,
             name: signature.name,
-            has_dictionary: dictionary.is_some(),
+            dictionary,
         }))
     }
 

@@ -15,6 +15,7 @@ const DW_AT_GO_KIND: gimli::DwAt = gimli::DwAt(0x2900);
 const DW_AT_GO_KEY: gimli::DwAt = gimli::DwAt(0x2901);
 const DW_AT_GO_ELEM: gimli::DwAt = gimli::DwAt(0x2902);
 const DW_AT_GO_EMBEDDED_FIELD: gimli::DwAt = gimli::DwAt(0x2903);
+const DW_AT_GO_DICT_INDEX: gimli::DwAt = gimli::DwAt(0x2906);
 
 /// Typedefs followed; Go needs two or three.
 const MAX_CHAIN: usize = 16;
@@ -60,6 +61,15 @@ impl DebugInfo {
         }
         cache.insert(id, Arc::clone(&info));
         Ok(info)
+    }
+
+    /// Which word of a generic's dictionary leads to the descriptor of the type that stands for this one
+    /// in a call; `None` for types that hang on no type parameter.
+    pub fn dictionary_index(&self, id: TypeId) -> Result<Option<u64>, Error> {
+        let dwarf = self.dwarf(false)?;
+        let unit = self.unit_of_offset(&dwarf, id.0)?;
+        let entry = unit.entry(unit_offset(&unit, id)?).map_err(malformed)?;
+        unsigned(&entry, DW_AT_GO_DICT_INDEX)
     }
 
     /// A type as the calling convention sees it.

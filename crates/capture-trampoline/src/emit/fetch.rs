@@ -15,11 +15,12 @@ use super::program::{Emit, Field, Inner, Node, When, count_blind, varies};
 use super::recorder::{GENERAL, Recorder, VECTOR};
 use crate::layout::{HEAD, TAG_UNITS_SHIFT, UNIT, record};
 use crate::payload::END;
+use address::Bias;
 use iced_x86::IcedError;
 use iced_x86::code_asm::registers::*;
 use iced_x86::code_asm::{AsmMemoryOperand, word_ptr};
 use iced_x86::code_asm::{AsmRegister64, CodeLabel, byte_ptr, dword_ptr, ptr, qword_ptr};
-use wire::{FieldStatus, KIND_POINTER, Op, OpCode, TYPE_ELEM, TYPE_KIND};
+use wire::{FieldStatus, IMAGE_PLACE, KIND_POINTER, Op, OpCode, TYPE_ELEM, TYPE_KIND};
 
 /// RCX, RSI, RDI, the address of the record, the ring, and the ring's head behind the record.
 pub(super) const SPILL_SIZE: usize = 48;
@@ -306,6 +307,7 @@ impl Recorder<'_> {
             }
             OpCode::FloatReg => self.asm.movq(rax, VECTOR[usize::from(op.a & 15)]),
             OpCode::BlockWord => self.block_word(op.a, op.imm, exits),
+            OpCode::Image => self.image(op),
             // No steps: what they do has become nodes.
             OpCode::Reset
             | OpCode::EmitAcc
@@ -317,6 +319,15 @@ impl Recorder<'_> {
             | OpCode::SkipZero
             | OpCode::SkipNonZero => Ok(()),
         }
+    }
+
+    /// RAX = an address in the process, or of such a one that in the image.
+    fn image(&mut self, op: Op) -> Result<(), IcedError> {
+        let Bias(bias) = self.options.bias;
+        if op.a == IMAGE_PLACE {
+            return self.add(op.imm.wrapping_sub(bias as i64), rcx);
+        }
+        self.asm.mov(rax, bias.wrapping_add_signed(op.imm))
     }
 
     /// RAX = a register as it was at the site.

@@ -63,7 +63,7 @@ pub(super) enum Stack {
 pub(super) struct Recorder<'a> {
     pub(super) asm: CodeAssembler,
     pub(super) key: &'a Key,
-    options: &'a EmitOptions,
+    pub(super) options: &'a EmitOptions,
     pub(super) runtime: &'a RuntimeLayout,
     pub(super) full: CodeLabel,
     pub(super) commit: CodeLabel,

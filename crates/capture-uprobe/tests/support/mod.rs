@@ -156,6 +156,9 @@ pub fn layout() -> RuntimeLayout {
     RuntimeLayout { g_goid: 16, g_stack_hi: 8, g_m: 24, m_g0: 0, m_curg: 8, tls_g: -8 }
 }
 
+/// Where the image of [`plan`] lies, as it tells.
+pub const BIAS: u64 = 0x12_3456_7000;
+
 /// A plan of one function whose sites lie at `addresses`, each with its program.
 pub fn plan(addresses: &[u64], programs: &[Vec<Op>]) -> Plan {
     let base = file_offset(addresses[0]).0;
@@ -168,7 +171,7 @@ pub fn plan(addresses: &[u64], programs: &[Vec<Op>]) -> Plan {
         plan.sites.push(Site {
             function: 0,
             kind: SiteKind::Entry,
-            address: Svma(address),
+            address: Svma(address.wrapping_sub(BIAS)),
             file_offset: FileOffset(base + (address - addresses[0])),
             sp_delta: PUSHED as i32,
             g_source: GSource::R14,

@@ -8,7 +8,7 @@ use crate::shape::{
     SWISS_DIRECTORY_LEN, SWISS_TABLE_GROUPS, Shape,
 };
 use crate::value::{Nested, Own, ValueKind, ValueSpec};
-use wire::{Body, Elements, Op, OpCode};
+use wire::{Body, Elements, IMAGE_PLACE, Op, OpCode};
 
 /// A part of a value in a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,7 +213,42 @@ impl Writer {
                 op(OpCode::Deref, 0, 0),
                 op(OpCode::EmitAcc, 8, 0),
             ]),
+            Shape::Closure { known } => {
+                let pointer = source.word(offset);
+                self.ops.extend([
+                    pointer,
+                    op(OpCode::NilCheck, 0, 0),
+                    op(OpCode::Deref, 0, 0),
+                    op(OpCode::EmitAcc, 8, 0),
+                ]);
+                self.body(0, true, |this| {
+                    this.ops.extend([
+                        source.inside().word(0),
+                        op(OpCode::Image, IMAGE_PLACE, 0),
+                        op(OpCode::EmitAcc, 8, 0),
+                    ]);
+                    this.body(0, true, |this| {
+                        this.closure(pointer, source.inside().inside(), known);
+                    });
+                });
+            }
             _ => {}
+        }
+    }
+
+    /// The object of a closure, by the place of its code that is the innermost block; nothing of one
+    /// that is not known.
+    fn closure(&mut self, pointer: Op, place: Source<'_>, known: &[KnownType]) {
+        let [first, rest @ ..] = known else { return };
+        let condition = [place.word(0), op(OpCode::Add, 0, (first.word as i64).wrapping_neg())];
+        self.unless(&condition, OpCode::SkipNonZero, |this| {
+            this.ops.extend([pointer, op(OpCode::EmitBytes, 0, first.size.into())]);
+            this.body(0, first.shape.has_fields(), |this| {
+                this.children(&first.shape, place.inside(), 0);
+            });
+        });
+        if !rest.is_empty() {
+            self.unless(&condition, OpCode::SkipZero, |this| this.closure(pointer, place, rest));
         }
     }
 

@@ -403,6 +403,7 @@ fn any_registers() -> impl Strategy<Value = Registers> {
         gpr,
         sp_first: BASE + offset,
         xmm: Some(xmm),
+        ..Registers::default()
     })
 }
 

@@ -2,12 +2,13 @@
 
 use super::resolve::Failure;
 use super::{ExpressionError, StepKind};
-use crate::compile::{AutoPlace, AutoShape, VECTOR, op, push_add, register_op};
+use crate::compile::{AutoPlace, AutoShape, Builder, VECTOR, op, push_add, register_op};
+use crate::planner::Values;
 use crate::type_path::{PathStep, TypePathError, find_field};
-use crate::value::Check;
+use crate::value::{Check, ValueSpec};
 use address::Svma;
 use binary::code::Kept;
-use binary::{DebugInfo, Executable, Kind, Piece, Reg, TypeId, TypeInfo};
+use binary::{DebugInfo, Executable, Kind, Piece, Place, PlacedVariable, Reg, TypeId, TypeInfo};
 use std::sync::Arc;
 use wire::{Op, OpCode};
 
@@ -43,8 +44,6 @@ pub(super) struct Access<'a> {
     pub(super) checks: Vec<(Check, Vec<Op>)>,
     /// What of that which was passed the site still has.
     pub(super) kept: Kept,
-    /// Whether the ops count from address 0: they can not follow others in one field.
-    pub(super) is_fixed: bool,
 }
 
 /// A type of one word that no declaration has.
@@ -313,6 +312,26 @@ impl<'a> Access<'a> {
         Ok(self)
     }
 
+    /// Adds what fetches all of the value, with what it leads to; not for [`Location::Word`].
+    pub(super) fn whole(
+        &self,
+        name: &str,
+        values: &Values<'_>,
+        builder: &mut Builder,
+    ) -> ValueSpec {
+        let place = match &self.place {
+            Location::Memory(ops) => return values.at(name, &self.ty, ops, builder),
+            Location::Registers(pieces) => Ok(Place::Registers(pieces.clone())),
+            // The CFA is 8 bytes above SP at the first instruction.
+            Location::Stack(slot) => u32::try_from(slot.saturating_sub(8))
+                .map(|offset| Place::Stack { offset })
+                .map_err(|_| "too far up the stack".to_owned()),
+            Location::Word(_) => Err("has no address".to_owned()),
+        };
+        let variable = PlacedVariable { name: name.to_owned(), ty: Arc::clone(&self.ty), place };
+        values.variable(&variable, &self.kept, builder)
+    }
+
     /// Shape and place as the compiler of values takes them. A value that the site need not have any more
     /// is unavailable.
     pub(super) fn shape_and_place(&self) -> Result<(AutoShape, AutoPlace), Failure> {
@@ -330,9 +349,6 @@ impl<'a> Access<'a> {
         };
         // Of all shapes that are captured only strings are read behind a pointer.
         if shape == AutoShape::String {
-            if self.is_fixed {
-                return Err(unavailable("strings of package variables are not read yet"));
-            }
             self.pointer(0)?;
         }
         Ok((shape, place))

@@ -40,11 +40,22 @@ pub fn resolve(
         Err(failure) => return Err(failure),
     };
     let type_name = access.ty.name.clone();
-    match shown(&access, builder.string_bytes()) {
-        Ok(compiled) => Ok(builder.value(&name, &type_name, Ok(compiled))),
-        Err(Failure::Unavailable(reason)) => unavailable(reason, &type_name, builder),
-        Err(failure) => Err(failure),
+    if let Location::Word(ops) = &access.place {
+        return Ok(builder.value(&name, &type_name, Ok(word(&access, ops))));
     }
+    // The checks and the value, or neither.
+    let mut with_checks = builder.clone();
+    for (_, ops) in &access.checks {
+        if !with_checks.append(ops) {
+            return unavailable("too many values".to_owned(), &type_name, builder);
+        }
+    }
+    let mut spec = access.whole(&name, &scope.values, &mut with_checks);
+    if !matches!(spec.kind, ValueKind::Unavailable(_)) {
+        *builder = with_checks;
+        spec.kind = checked_kind(&access.checks, spec.kind);
+    }
+    Ok(spec)
 }
 
 /// Finds the value.
@@ -70,7 +81,7 @@ pub(super) fn find<'a>(
 
 pub(super) fn shown(access: &Access<'_>, string_bytes: u16) -> Result<Compiled, Failure> {
     if let Location::Word(ops) = &access.place {
-        return word(access, ops);
+        return Ok(word(access, ops));
     }
     let (shape, place) = access.shape_and_place()?;
     let compiled = compile(&shape, &place, string_bytes).map_err(Failure::Unavailable)?;
@@ -78,7 +89,7 @@ pub(super) fn shown(access: &Access<'_>, string_bytes: u16) -> Result<Compiled, 
 }
 
 /// A value that ops leave in acc.
-pub(super) fn word(access: &Access<'_>, ops: &[Op]) -> Result<Compiled, Failure> {
+pub(super) fn word(access: &Access<'_>, ops: &[Op]) -> Compiled {
     let kind = match shape_of(&access.ty) {
         crate::compile::AutoShape::Int { signed: true, size } => ValueKind::Int { size },
         crate::compile::AutoShape::Int { signed: false, size } => ValueKind::Uint { size },
@@ -86,19 +97,23 @@ pub(super) fn word(access: &Access<'_>, ops: &[Op]) -> Result<Compiled, Failure>
     };
     let mut ops = ops.to_vec();
     ops.push(op(OpCode::EmitAcc, 8, 0));
-    Ok(checked(&access.checks, Compiled { kind, ops }))
+    checked(&access.checks, Compiled { kind, ops })
 }
 
 /// Puts the checks before the value, the first one outermost.
 pub(super) fn checked(checks: &[(Check, Vec<Op>)], value: Compiled) -> Compiled {
-    let Compiled { mut kind, ops } = value;
+    let Compiled { kind, ops } = value;
     let mut all: Vec<Op> = Vec::new();
     for (_, check) in checks {
         all.extend_from_slice(check);
     }
     all.extend(ops);
+    Compiled { kind: checked_kind(checks, kind), ops: all }
+}
+
+fn checked_kind(checks: &[(Check, Vec<Op>)], mut kind: ValueKind) -> ValueKind {
     for (check, _) in checks.iter().rev() {
         kind = ValueKind::Checked { check: check.clone(), value: Box::new(kind) };
     }
-    Compiled { kind, ops: all }
+    kind
 }

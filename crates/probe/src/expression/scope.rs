@@ -6,6 +6,7 @@ use super::{ExpressionError, Operand, Start, StepKind};
 use crate::compile::op;
 use crate::nearest::nearest;
 use crate::package::package_of;
+use crate::planner::Values;
 use address::Svma;
 use binary::code::Kept;
 use binary::{
@@ -44,6 +45,8 @@ pub struct Scope<'a> {
     pub kept: &'a Kept,
     /// Offset of `goid` in a g, bytes.
     pub g_goid: u32,
+    /// How values that are made of others are read.
+    pub values: Values<'a>,
 }
 
 /// A name that was found, and how many of the operand's steps it took.
@@ -112,7 +115,7 @@ impl<'a> Scope<'a> {
             Moment::Return => Kept::all(),
         };
         let executable = self.executable;
-        Access { executable, ty, place, checks: Vec::new(), kept, is_fixed: false }
+        Access { executable, ty, place, checks: Vec::new(), kept }
     }
 
     fn goid(&self, at: Moment) -> Access<'a> {
@@ -189,14 +192,8 @@ impl<'a> Scope<'a> {
         variable: PackageVariable,
         at: Moment,
     ) -> Result<Access<'a>, Failure> {
-        if self.executable.image().is_pie() {
-            let reason = "package variables of position-independent executables are not read yet";
-            return Err(Failure::Unavailable(reason.to_owned()));
-        }
-        let mut ops = Vec::new();
-        crate::compile::push_add(&mut ops, variable.address.0 as i64);
-        let access = self.access(debug.type_info(variable.ty)?, Location::Memory(ops), at);
-        Ok(Access { is_fixed: true, ..access })
+        let ops = vec![op(OpCode::Image, 0, variable.address.0 as i64)];
+        Ok(self.access(debug.type_info(variable.ty)?, Location::Memory(ops), at))
     }
 
     /// That there is no such name, and what there is.

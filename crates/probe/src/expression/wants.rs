@@ -238,7 +238,7 @@ fn scalar(access: &Access<'_>, class: Class, bytes: u16) -> Result<Compiled, Fai
         return Ok(checked(&access.checks, Compiled { kind: ValueKind::Pointer, ops }));
     }
     if let Location::Word(ops) = &access.place {
-        return word(access, ops);
+        return Ok(word(access, ops));
     }
     let (shape, place) = access.shape_and_place()?;
     let compiled = compile(&shape, &place, bytes).map_err(Failure::Unavailable)?;

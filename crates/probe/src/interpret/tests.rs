@@ -1,18 +1,18 @@
 use super::*;
-use crate::test_image::Image;
+use crate::test_image;
 use proptest::prelude::*;
 use wire::Fields;
 
 const BASE: u64 = 0xc000_0000_0000;
 
 /// Words BASE+0x40, 5, 0, -1, and from 0x20 text; 0x60 bytes in all.
-fn image() -> Image {
+fn image() -> test_image::Image {
     let mut bytes = Vec::new();
     for word in [BASE + 0x40, 5, 0, u64::MAX] {
         bytes.extend_from_slice(&word.to_le_bytes());
     }
     bytes.extend_from_slice(b"the quick brown fox jumped over hello, world; and then some mor.");
-    Image { base: BASE, bytes }
+    test_image::Image { base: BASE, bytes }
 }
 
 fn registers() -> Registers {
@@ -44,8 +44,8 @@ fn run(ops: &[Op]) -> Vec<String> {
 }
 
 use OpCode::{
-    Add, CurrentG, Deref, EmitAcc, EmitBytes, EmitString, GetAux, NilCheck, Reg, Reset, SetAux,
-    StackSlot,
+    Add, CurrentG, Deref, EmitAcc, EmitBytes, EmitString, GetAux, Image, NilCheck, Reg, Reset,
+    SetAux, StackSlot,
 };
 
 #[test]
@@ -179,7 +179,7 @@ fn the_first_failure_decides_and_the_next_field_is_clean() {
 
 #[test]
 fn a_full_payload_ends_the_program() {
-    let zeros = Image { base: 0, bytes: vec![0; 4096] };
+    let zeros = test_image::Image { base: 0, bytes: vec![0; 4096] };
     let fields = |ops: &[Op]| -> Vec<(FieldStatus, usize)> {
         let payload = interpret(ops, &Registers::default(), 0, &zeros);
         Fields::new(&payload).map(|field| (field.status, field.data.len())).collect()
@@ -313,7 +313,7 @@ fn what_an_interface_holds_is_as_long_as_its_type_says() {
     bytes[0x40 + 23] = KIND_POINTER;
     bytes[0x40 + 48..0x40 + 56].copy_from_slice(&BASE.to_le_bytes());
     bytes[0x80..0x88].copy_from_slice(b"content!");
-    let memory = Image { base: BASE, bytes };
+    let memory = test_image::Image { base: BASE, bytes };
     let held = |the_type: u64, data: u64, most: i64| {
         let mut gpr = [0; 16];
         (gpr[0], gpr[3]) = (the_type, data);
@@ -339,8 +339,29 @@ fn what_an_interface_holds_is_as_long_as_its_type_says() {
 }
 
 #[test]
+fn addresses_go_from_the_image_to_the_process_and_back() {
+    let ops = [
+        op(Reg, 3, 0),
+        op(Image, 0, 0x40),
+        op(EmitAcc, 8, 0),
+        op(Reg, 0, 0),
+        op(Image, IMAGE_PLACE, -0x40),
+        op(EmitAcc, 8, 0),
+        op(Image, 0, -0x1000),
+        op(EmitBytes, 0, 3),
+    ];
+    let bytes = b"abc".to_vec();
+    let mut registers = Registers { bias: 0x5000, ..Registers::default() };
+    registers.gpr[0] = 0x5055;
+    let payload = interpret(&ops, &registers, 0, &test_image::Image { base: 0x4000, bytes });
+    let fields: Vec<Vec<u8>> = Fields::new(&payload).map(|field| field.data.to_vec()).collect();
+    let word = |n: u64| n.to_le_bytes().to_vec();
+    assert_eq!(fields, [word(0x5040), word(0x15), b"abc".to_vec()]);
+}
+
+#[test]
 fn only_so_many_steps_are_made() {
-    let zeros = Image { base: 0, bytes: vec![0; 4096] };
+    let zeros = test_image::Image { base: 0, bytes: vec![0; 4096] };
     let ops = [op(EmitBytes, 0, 1024), each(2, 1), op(Reg, 0, 0), each(0, 0)];
     let ops: Vec<Op> = ops.into_iter().chain([op(EmitAcc, 8, 0)]).collect();
     // 1024 passes of 2 ops and 2 ends each are too many.
@@ -352,7 +373,7 @@ fn only_so_many_steps_are_made() {
 fn any_op() -> impl Strategy<Value = Op> {
     let code = prop::sample::select(vec![
         Reg, StackSlot, CurrentG, Add, Deref, SetAux, GetAux, Reset, EmitAcc, EmitBytes,
-        EmitString, NilCheck,
+        EmitString, NilCheck, Image,
     ]);
     let imm = prop_oneof![4 => -64i64..64, 2 => 0i64..1100, 1 => any::<i64>()];
     (code, any::<u8>(), imm).prop_map(|(code, a, imm)| op(code, a, imm))
@@ -373,8 +394,8 @@ proptest! {
         sp_first in 0u64..5000,
         g in any::<u64>(),
     ) {
-        let memory = Image { base: 64, bytes };
-        let payload = interpret(&ops, &Registers { gpr, sp_first, xmm: None }, g, &memory);
+        let memory = test_image::Image { base: 64, bytes };
+        let payload = interpret(&ops, &Registers { gpr, sp_first, ..Registers::default() }, g, &memory);
         prop_assert!(payload.len() <= MAX_PAYLOAD);
         let fields: Vec<_> = Fields::new(&payload).collect();
         let parsed: usize =

@@ -1,10 +1,11 @@
 //! What is read of a traced function: what was asked for, what conditions need, or all there is.
 
 use super::Planner;
-use crate::compile::{Builder, compile_rule_param};
+use crate::compile::{Builder, Later, compile_rule_param};
 use crate::expression::{
     Condition, ExpressionError, Failure, Moment, Operand, Params, Scope, Wants, resolve,
 };
+use crate::plan::ConcreteTypes;
 use crate::screen::{By, Screen, Screening};
 use crate::selection::{Conditions, Selected, Stated};
 use crate::value::{ValueKind, ValueSpec};
@@ -20,6 +21,10 @@ pub(super) struct Chosen {
     pub(super) results: Vec<ValueSpec>,
     pub(super) at_entry: Vec<Op>,
     pub(super) at_return: Vec<Op>,
+    /// How many of the last arguments are variables that a closure captured.
+    pub(super) captured: u16,
+    /// Types that a dictionary tells.
+    pub(super) concrete: ConcreteTypes,
     pub(super) screen: Screen,
 }
 
@@ -108,7 +113,7 @@ impl Sense {
     }
 }
 
-impl Planner<'_> {
+impl<'a> Planner<'a> {
     /// Chooses what is read of a function, and compiles it.
     pub(super) fn choose(
         &mut self,
@@ -124,6 +129,7 @@ impl Planner<'_> {
         let limits = question.values.limits;
 
         let mut builder = Builder::new(limits.string_bytes);
+        let (mut captured, mut concrete) = (0, ConcreteTypes::default());
         let mut args = wants.build(Moment::Entry, &mut builder);
         screen.hidden_args = args.len() as u16;
         let rule = selected.params.and_then(|rule| Some((rule, wanted.get(rule)?)));
@@ -142,7 +148,14 @@ impl Planner<'_> {
                 None => {}
             },
             (None, Some(signature)) if question.values.arguments => {
+                let types = self.dictionary_types(signature, kept, &mut builder)?;
+                concrete = self.concrete_types(signature, &types, args.len())?;
+                screen.hidden_args += types.len() as u16;
+                args.extend(types.into_iter().map(|(_, spec)| spec));
                 args.extend(self.values().compile(&signature.params, kept, &mut builder));
+                let own = self.captured(selected.function.entry, kept, &mut builder)?;
+                captured = own.len() as u16;
+                args.extend(own);
             }
             _ => {}
         }
@@ -168,7 +181,15 @@ impl Planner<'_> {
             }
             _ => {}
         }
-        Ok(Chosen { args, results, at_entry, at_return: builder.finish(), screen })
+        Ok(Chosen {
+            args,
+            results,
+            at_entry,
+            at_return: builder.finish(),
+            captured,
+            concrete,
+            screen,
+        })
     }
 
     fn scope<'s>(
@@ -178,7 +199,7 @@ impl Planner<'_> {
         kept: &'s Kept,
     ) -> Scope<'s>
     where
-        Self: 's,
+        'a: 's,
     {
         Scope {
             function: &function.name,
@@ -188,6 +209,7 @@ impl Planner<'_> {
             signature,
             kept,
             g_goid: self.question.runtime.layout.g_goid,
+            values: self.values(),
         }
     }
 
@@ -200,7 +222,9 @@ impl Planner<'_> {
         builder: &mut Builder,
     ) -> Result<Vec<ValueSpec>, binary::Error> {
         let mut specs = Vec::with_capacity(list.operands.len());
+        let mut later = list.needs(scope, builder.string_bytes()).into_iter();
         for (index, operand) in list.operands.iter().enumerate() {
+            builder.leave(later.next().unwrap_or_default());
             let (spec, error) = match resolve(operand, scope, list.at, builder) {
                 Ok(spec) => (spec, None),
                 Err(Failure::Mistake(error)) => (nothing(operand, &error), Some(error)),
@@ -269,6 +293,23 @@ struct List<'a> {
     /// The rule.
     text: &'a str,
     at: Moment,
+}
+
+impl List<'_> {
+    /// What those behind each expression need at the least.
+    fn needs(&self, scope: &Scope<'_>, string_bytes: u16) -> Vec<Later> {
+        let values = scope.values.least();
+        let least = Scope { values, ..*scope };
+        let mut sums = vec![Later::default()];
+        for operand in self.operands.iter().skip(1).rev() {
+            let mut alone = Builder::new(string_bytes);
+            // What fails here fails again.
+            _ = resolve(operand, &least, self.at, &mut alone);
+            sums.push(sums.last().copied().unwrap_or_default().and(alone.needs()));
+        }
+        sums.reverse();
+        sums
+    }
 }
 
 /// An expression that means nothing in a function, though it does in others.

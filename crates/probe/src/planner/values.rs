@@ -9,7 +9,7 @@ use crate::shape::{Extent, MapForm, Shape, ShapeBuilder, Types};
 use crate::value::{ValueKind, ValueSpec};
 use binary::code::{Kept, Lost};
 use binary::{GoVersion, Kind, Piece, Place, PlacedVariable, Reg, TypeInfo};
-use wire::{MAX_PAYLOAD, MAX_PROGRAM_OPS};
+use wire::Op;
 
 /// Which maps a version of Go makes: Swiss ones from 1.24 on (`internal/runtime/maps`).
 pub fn map_form(version: &GoVersion) -> MapForm {
@@ -20,6 +20,7 @@ pub fn map_form(version: &GoVersion) -> MapForm {
 }
 
 /// What values are made with.
+#[derive(Clone, Copy)]
 pub struct Values<'a> {
     /// Where types are looked up.
     pub types: Option<&'a dyn Types>,
@@ -45,6 +46,11 @@ const LESS: [(u8, u16, u16); 10] = [
 ];
 
 impl Values<'_> {
+    /// The same with the least of each value.
+    pub fn least(&self) -> Self {
+        Self { limits: Limits { depth: 0, elements: 1, ..self.limits }, ..*self }
+    }
+
     /// Adds the fetch programs of variables, `kept` being what there is of them at the site.
     pub fn compile(
         &self,
@@ -57,12 +63,7 @@ impl Values<'_> {
         for variable in variables.iter().rev() {
             let mut alone = Builder::new(builder.string_bytes());
             self.one(variable, kept, &mut alone, &LESS[LESS.len() - 1..]);
-            let (needs, next) = (alone.needs(), later.last().copied().unwrap_or_default());
-            // Among too many the first ones have an advantage all the same.
-            later.push(Later {
-                bytes: (needs.bytes + next.bytes).min(MAX_PAYLOAD / 2),
-                ops: (needs.ops + next.ops).min(MAX_PROGRAM_OPS / 2),
-            });
+            later.push(later.last().copied().unwrap_or_default().and(alone.needs()));
         }
         let mut later = later.into_iter().rev().skip(1);
         let each = variables.iter().map(|variable| {
@@ -70,6 +71,16 @@ impl Values<'_> {
             self.one(variable, kept, builder, &LESS)
         });
         each.collect()
+    }
+
+    /// Adds the fetch program of one variable.
+    pub fn variable(
+        &self,
+        variable: &PlacedVariable,
+        kept: &Kept,
+        builder: &mut Builder,
+    ) -> ValueSpec {
+        self.one(variable, kept, builder, &LESS)
     }
 
     fn one(
@@ -84,12 +95,37 @@ impl Values<'_> {
             let place = ValuePlace::Missing(lost.to_string());
             return compile_nested(name, &ty.name, ty.size, [], &place, builder);
         }
+        let kept_behind = |offset| kept_behind(variable, kept, offset);
+        self.read(name, ty, place(variable), &kept_behind, builder, extents)
+    }
+
+    /// Adds the fetch program of a value at the address that `address` leaves.
+    pub fn at(
+        &self,
+        name: &str,
+        ty: &TypeInfo,
+        address: &[Op],
+        builder: &mut Builder,
+    ) -> ValueSpec {
+        let place = ValuePlace::At(address.to_vec());
+        self.read(name, ty, place, &|_| Ok(()), builder, &LESS)
+    }
+
+    fn read(
+        &self,
+        name: &str,
+        ty: &TypeInfo,
+        place: ValuePlace,
+        kept_behind: &dyn Fn(u32) -> Result<(), Lost>,
+        builder: &mut Builder,
+        extents: &[(u8, u16, u16)],
+    ) -> ValueSpec {
         let is_enum = matches!(ty.kind, Kind::Int { .. })
             && self.types.is_some_and(|types| !types.constants(ty).is_empty());
         let simple = simple_shape(ty).filter(|_| !is_enum);
         let Some(types) = self.types.filter(|_| simple.is_none()) else {
             let shape = simple.unwrap_or(AutoShape::Pointer);
-            return compile_value(name, &ty.name, &shape, &simple_place(variable), builder);
+            return compile_value(name, &ty.name, &shape, &simple_place(place), builder);
         };
         let shapes = extents.iter().map(|(depth, elements, inner)| {
             let extent = Extent {
@@ -98,9 +134,9 @@ impl Values<'_> {
                 inner: self.limits.elements.min(*inner),
             };
             let shape = ShapeBuilder::new(types, self.map_form, extent).shape(ty);
-            followed(shape, 0, &|offset| kept_behind(variable, kept, offset))
+            followed(shape, 0, kept_behind)
         });
-        let spec = compile_nested(name, &ty.name, ty.size, shapes, &place(variable), builder);
+        let spec = compile_nested(name, &ty.name, ty.size, shapes, &place, builder);
         plain_pointer(spec)
     }
 }
@@ -129,8 +165,8 @@ fn simple_shape(ty: &TypeInfo) -> Option<AutoShape> {
     })
 }
 
-fn simple_place(variable: &PlacedVariable) -> AutoPlace {
-    match place(variable) {
+fn simple_place(place: ValuePlace) -> AutoPlace {
+    match place {
         ValuePlace::Missing(reason) => AutoPlace::Missing(reason),
         ValuePlace::Stack { offset } => AutoPlace::Stack { offset },
         ValuePlace::Registers(held) => {
@@ -216,7 +252,9 @@ fn unfollowed(shape: Shape, lost: &Lost) -> Shape {
         Shape::Interface { has_methods, .. } => {
             Shape::Interface { has_methods, copy: 0, known: Vec::new() }
         }
-        Shape::To { .. } | Shape::Map(_) | Shape::Chan | Shape::Func => Shape::Pointer,
+        Shape::To { .. } | Shape::Map(_) | Shape::Chan | Shape::Func | Shape::Closure { .. } => {
+            Shape::Pointer
+        }
         _ => Shape::Unavailable(lost.to_string().into()),
     }
 }

@@ -1,6 +1,6 @@
 //! Shapes of types, as deep and as wide as they may be.
 
-use super::types::{MapForm, Types};
+use super::types::{CapturedVariable, MapForm, Types};
 use super::well_known::{self, Known};
 use super::{KnownType, MapShape, Member, Shape, Writing};
 use binary::{Field, Kind, TypeId, TypeInfo};
@@ -83,7 +83,7 @@ impl<'a> ShapeBuilder<'a> {
             Kind::Interface { empty } => self.interface(ty, !empty, at),
             Kind::Map { key, elem } => self.map(*key, *elem, at),
             Kind::Chan => Shape::Chan,
-            Kind::Func => Shape::Func,
+            Kind::Func => self.func(ty, at),
             Kind::Other => unavailable("C types are not captured"),
         }
     }
@@ -177,6 +177,10 @@ impl<'a> ShapeBuilder<'a> {
                 None => self.members(fields, at, &|_| true),
             },
             Known::Short(names) => self.members(fields, at, &|name| names.contains(&name)),
+            Known::Joined => {
+                let at = At { left: at.left.saturating_add(1), ..at };
+                self.members(fields, at, &|_| true)
+            }
             Known::Written(writing, names) => {
                 // What it is written from counts as the value itself.
                 let left = at.left.max(1);
@@ -193,12 +197,7 @@ impl<'a> ShapeBuilder<'a> {
             return Shape::Interface { has_methods, copy: 0, known: Vec::new() };
         }
         let inside = At { left: at.left - 1, nested: 0, elements: self.extent.inner };
-        // Inside one another they multiply.
-        let most = match self.extent.depth.saturating_sub(at.left) {
-            0 => 8,
-            1 => 3,
-            _ => 1,
-        };
+        let most = self.most_known(at);
         let known = self.types.implementations(ty).into_iter().take(most).map(|implementation| {
             let behind = &implementation.behind;
             KnownType {
@@ -208,6 +207,39 @@ impl<'a> ShapeBuilder<'a> {
             }
         });
         Shape::Interface { has_methods, copy: COPIED, known: known.collect() }
+    }
+
+    /// How many types or closures one may be looked into for: inside one another they multiply.
+    fn most_known(&self, at: At) -> usize {
+        match self.extent.depth.saturating_sub(at.left) {
+            0 => 8,
+            1 => 3,
+            _ => 1,
+        }
+    }
+
+    fn func(&self, ty: &TypeInfo, at: At) -> Shape {
+        if at.left == 0 {
+            return Shape::Func;
+        }
+        let inside = At { left: at.left - 1, nested: 1, elements: self.extent.inner };
+        let member = |variable: CapturedVariable| {
+            // The variable itself lies behind the pointer.
+            let left = if variable.by_reference { at.left } else { inside.left };
+            let shape = self.of(&variable.ty, At { left, ..inside });
+            Member { name: variable.name, offset: variable.offset, shape }
+        };
+        let closures = self.types.closures(ty).into_iter();
+        let known: Vec<KnownType> = closures
+            .filter(|closure| closure.size <= MAX_OBJECT)
+            .take(self.most_known(at))
+            .map(|closure| KnownType {
+                word: closure.code,
+                size: closure.size,
+                shape: Shape::of_members(closure.captured.into_iter().map(member).collect()),
+            })
+            .collect();
+        if known.is_empty() { Shape::Func } else { Shape::Closure { known } }
     }
 
     fn map(&self, key: Option<TypeId>, elem: Option<TypeId>, at: At) -> Shape {
@@ -224,7 +256,7 @@ impl<'a> ShapeBuilder<'a> {
         if let Some(((key, inside), (elem, _))) = parts
             && key.size <= MAX_IN_MAP
             && elem.size <= MAX_IN_MAP
-            && at.elements >= 8
+            && self.extent.elements >= 8
         {
             self.group(&mut map, &key, &elem);
             if map.group > 0 {

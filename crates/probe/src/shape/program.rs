@@ -1,7 +1,8 @@
 //! The types of one executable: by debug information where there is some, and by the
 //! descriptors that the runtime has.
 
-use super::types::{Implementation, Types};
+use super::closures::Closures;
+use super::types::{Closure, Implementation, Types};
 use super::{Shape, ShapeBuilder};
 use crate::planner::map_form;
 use crate::shape::Extent;
@@ -37,6 +38,9 @@ pub struct ProgramTypes<'a> {
     /// What was found out of interfaces: each is met in many signatures, and asking means to read
     /// the names of all types that implement it.
     implementations: RefCell<HashMap<Svma, Arc<[Implementation]>>>,
+    closures: OnceCell<Closures>,
+    /// What an interface without methods is looked into for.
+    any: OnceCell<Vec<Implementation>>,
 }
 
 impl<'a> ProgramTypes<'a> {
@@ -48,6 +52,8 @@ impl<'a> ProgramTypes<'a> {
             known: RefCell::default(),
             itabs: OnceCell::new(),
             implementations: RefCell::default(),
+            closures: OnceCell::new(),
+            any: OnceCell::new(),
         }
     }
 
@@ -115,10 +121,38 @@ impl<'a> ProgramTypes<'a> {
         if let Some(rank) = ERRORS.iter().position(|known| *known == name) {
             return Some(rank);
         }
+        self.is_own(&behind.name).then_some(ERRORS.len())
+    }
+
+    /// Whether a name is one of the program's own.
+    fn is_own(&self, name: &str) -> bool {
         let own = self.executable.build_info().map_or("", |info| &info.main.path);
-        let full = &*behind.name;
-        let is_own = full.starts_with("main.") || (!own.is_empty() && full.starts_with(own));
-        is_own.then_some(ERRORS.len())
+        name.starts_with("main.") || (!own.is_empty() && name.starts_with(own))
+    }
+
+    /// Strings, and types of the program itself: what they point to first.
+    fn in_any(&self) -> Vec<Implementation> {
+        let Some(debug) = self.debug else { return Vec::new() };
+        let names = debug.type_names().unwrap_or_default().into_iter();
+        let ranked = names.filter_map(|(name, id)| {
+            let rank = match name.strip_prefix('*') {
+                None if name == "string" => 0,
+                Some(behind) if self.is_own(behind) => 1,
+                Some(_) if name == "*errors.errorString" => 2,
+                None if self.is_own(&name) => 3,
+                _ => return None,
+            };
+            let stated = debug.type_descriptor(id).ok()??;
+            let ty = self.executable.runtime_type(self.executable.descriptor_at(stated)?)?;
+            let word = ty.word;
+            let behind = self.behind(ty)?;
+            let is_of_parts = matches!(behind.kind, Kind::Struct { .. } | Kind::String);
+            is_of_parts.then_some((rank, name, Implementation { word, behind }))
+        });
+        let mut ranked: Vec<_> = ranked.collect();
+        ranked.sort_by(|one, other| (one.0, &one.1).cmp(&(other.0, &other.1)));
+        ranked.dedup_by(|one, other| one.1 == other.1);
+        ranked.into_iter().map(|(.., implementation)| implementation).take(MAX_KNOWN).collect()
     }
 }
 
@@ -137,7 +171,20 @@ impl Types for ProgramTypes<'_> {
         debug.constants_of(ty.id, package).unwrap_or_default()
     }
 
+    fn closures(&self, func: &TypeInfo) -> Vec<Closure> {
+        let Some(debug) = self.debug.filter(|_| func.id.descriptor().is_none()) else {
+            return Vec::new();
+        };
+        let all = self.closures.get_or_init(|| {
+            Closures::of(self.executable, debug, &|name| self.is_own(name)).unwrap_or_default()
+        });
+        all.of_type(debug, func.id)
+    }
+
     fn implementations(&self, interface: &TypeInfo) -> Vec<Implementation> {
+        if interface.kind == (Kind::Interface { empty: true }) {
+            return self.any.get_or_init(|| self.in_any()).clone();
+        }
         let descriptor = match interface.id.descriptor() {
             Some(descriptor) => Some(descriptor),
             None => self.debug.and_then(|debug| {

@@ -46,6 +46,14 @@ impl fmt::Display for Shape {
             Self::Map(map) => write!(f, "map[{}]({}){}", map.key, map.group, map.elem),
             Self::Chan => f.write_str("chan"),
             Self::Func => f.write_str("func"),
+            Self::Closure { known } => {
+                f.write_str("func(")?;
+                for (index, KnownType { word, shape, .. }) in known.iter().enumerate() {
+                    let comma = if index == 0 { "" } else { ", " };
+                    write!(f, "{comma}0x{word:x} {shape}")?;
+                }
+                f.write_str(")")
+            }
             Self::Written(writing, shape) => write!(f, "{writing:?}{shape}"),
             Self::Enum { size, names, .. } => {
                 write!(f, "enum{} of {}", 8 * u32::from(*size), names.len())

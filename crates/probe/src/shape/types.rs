@@ -20,6 +20,35 @@ pub trait Types {
     fn implementations(&self, _interface: &TypeInfo) -> Vec<Implementation> {
         Vec::new()
     }
+
+    /// Closures that a value of a func type may be and that are looked into, best first.
+    fn closures(&self, _func: &TypeInfo) -> Vec<Closure> {
+        Vec::new()
+    }
+}
+
+/// A closure that captured variables.
+#[derive(Clone, Debug)]
+pub struct Closure {
+    /// Where its code is in the image.
+    pub code: u64,
+    /// Bytes of its object.
+    pub size: u32,
+    /// What it captured.
+    pub captured: Vec<CapturedVariable>,
+}
+
+/// A variable in a closure's object.
+#[derive(Clone, Debug)]
+pub struct CapturedVariable {
+    /// Name in the source.
+    pub name: Arc<str>,
+    /// Place in the object, bytes.
+    pub offset: u32,
+    /// Its type; captured by reference, a pointer to it.
+    pub ty: Arc<TypeInfo>,
+    /// Whether it is captured by reference.
+    pub by_reference: bool,
 }
 
 /// A type that an interface may hold.

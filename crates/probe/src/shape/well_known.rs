@@ -16,6 +16,8 @@ pub(super) enum Known {
     Only(&'static str),
     /// By some of its members.
     Short(&'static [&'static str]),
+    /// By its fields, of which the errors in a slice count as fields of its own.
+    Joined,
     /// By a text made from some of its members.
     Written(Writing, &'static [&'static str]),
 }
@@ -39,6 +41,8 @@ pub(super) fn find(name: &str, kind: &Kind) -> Option<Known> {
         "math/big.Int" => Known::Written(Writing::BigInt, &["neg", "abs"]),
         "net/url.URL" => Known::Written(Writing::Url, URL),
         "net/http.Request" => Known::Short(REQUEST),
+        // errors/join.go, fmt/errors.go.
+        "errors.joinError" | "fmt.wrapErrors" => Known::Joined,
         // sync/atomic/type.go: `_ noCopy`, perhaps `_ align64`, `v`.
         _ if name.strip_prefix("sync/atomic.").is_some_and(|rest| !rest.contains('/')) => {
             Known::Only("v")

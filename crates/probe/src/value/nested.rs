@@ -196,6 +196,7 @@ impl<'r> Reader<'_, 'r> {
                 None => Value::Pointer(0),
                 Some(code) => Value::Func(code.number(0, 8)?),
             },
+            Shape::Closure { known } => self.closure(known)?,
         })
     }
 
@@ -301,6 +302,21 @@ impl<'r> Reader<'_, 'r> {
                 Object::of(self.value(&known.shape, own, 0))
             }
         }
+    }
+
+    fn closure(&mut self, known: &[KnownType]) -> Told<Value> {
+        let Some(code) = self.pointed_to()? else { return Ok(Value::Pointer(0)) };
+        let code = code.number(0, 8)?;
+        let Some(place) = self.pointed_to()? else { return Ok(Value::Func(code)) };
+        let place = place.number(0, 8)?;
+        let Some(known) = known.iter().find(|known| known.word == place) else {
+            return Ok(Value::Func(code));
+        };
+        let Some(object) = self.pointed_to()? else { return Ok(Value::Func(code)) };
+        Ok(match self.value(&known.shape, object, 0) {
+            Value::Struct { members: captured, .. } => Value::Closure { code, captured },
+            _ => Value::Func(code),
+        })
     }
 
     fn map(&mut self, map: &MapShape) -> Told<Value> {
