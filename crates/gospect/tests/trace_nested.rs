@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Backend, Trace, number, text};
+use common::{Backend, Trace, gospect, number, path_text, text};
 use serde_json::{Map, Value, json};
 use testkit::{Fixture, Mode, newest, oldest, toolchain};
 
@@ -153,6 +153,10 @@ fn root_closures_tell_what_they_captured() {
         });
         assert_eq!(call["args"][0]["value"], json!({"Name": "callback", "Call": func}));
         assert_eq!(call["args"][1]["captured"], func["captured"], "{call}");
+        let program = path_text(&program);
+        let output = gospect().run(&["trace", "-u", "main.makeCounter.func1", "--", program]);
+        let line = r#"main.makeCounter.func1(; seen=40, c=&{N: 3, Label: "label"}) = "abel""#;
+        assert!(output.stdout.contains(line), "{}", output.story());
     }
 }
 
@@ -170,19 +174,27 @@ fn root_generic_functions_have_the_types_of_their_dictionaries() {
             };
             calls.iter().map(of).collect()
         };
-        let expected: [&[&str]; 4] = [
+        let expected: [&[&str]; 5] = [
             &["main.celsius", "[]main.celsius", "string"],
             &["string", "[]string", "main.counter"],
+            &["*main.counter", "[]*main.counter", "*main.counter"],
             &["*main.stack[main.celsius]", "main.celsius"],
             &["*main.stack[main.celsius]", "main.celsius"],
         ];
         assert_eq!(types("args"), expected, "{}", toolchain.version);
-        let expected: [&[&str]; 4] =
-            [&["main.celsius", "*string"], &["string", "*main.counter"], &["int"], &["int"]];
+        let expected: [&[&str]; 5] = [
+            &["main.celsius", "*string"],
+            &["string", "*main.counter"],
+            &["*main.counter", "**main.counter"],
+            &["int"],
+            &["int"],
+        ];
         assert_eq!(types("results"), expected, "{}", toolchain.version);
         let values: Vec<&Value> = calls.iter().map(|call| &call["args"][0]["value"]).collect();
         let stacks = [json!({"items": []}), json!({"items": [20]})];
-        assert_eq!(values, [&json!(-3), &json!("word"), &stacks[0], &stacks[1]]);
+        let two = json!({"N": 2, "Label": "two"});
+        assert_eq!(values, [&json!(-3), &json!("word"), &two, &stacks[0], &stacks[1]]);
+        assert_eq!(calls[2]["args"][2]["value"], Value::Null, "{}", calls[2]);
     }
 }
 

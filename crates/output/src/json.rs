@@ -1,7 +1,7 @@
 //! JSON Lines: one object a line, as `cli.md` says.
 
 use crate::clock::Clock;
-use crate::concrete::concrete_specs;
+use crate::concrete::{concrete_specs, concrete_values};
 use crate::panic_value::describe;
 use crate::places::{Place, Places};
 use crate::printable::without_half_char;
@@ -89,6 +89,7 @@ impl Json {
         let concrete = plan.concrete.get(&call.function);
         let args = &*concrete_specs(args, concrete.map(|c| &c.args[..]), call, symbols);
         let values = plan.shown_args(call.function, &call.args);
+        let values = &*concrete_values(values, concrete.map(|c| &c.args[..]), call, symbols);
         push_values(line, args, values, call.pid, symbols);
         let captured = plan.captured(call.function, function.map_or(&[], |f| &f.args[..]));
         if !captured.is_empty() {

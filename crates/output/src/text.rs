@@ -10,7 +10,7 @@
 //! `~` marks a time that was inferred, not measured.
 
 use crate::clock::Clock;
-use crate::concrete::concrete_specs;
+use crate::concrete::{concrete_specs, concrete_values};
 use crate::duration::short_duration;
 use crate::json::end_name;
 use crate::panic_value::describe;
@@ -223,6 +223,7 @@ impl Text {
         let concrete = self.plan.concrete.get(&call.function).map(|c| &c.args[..]);
         let specs = &*concrete_specs(specs, concrete, call, symbols);
         let values = self.plan.shown_args(call.function, &call.args);
+        let values = &*concrete_values(values, concrete, call, symbols);
         push_values(&mut text, specs, values, call.pid, symbols);
         let captured = self.plan.captured(call.function, &function.args);
         if !captured.is_empty() {

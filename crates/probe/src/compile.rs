@@ -13,7 +13,7 @@ mod worst;
 pub use auto::{AutoPlace, AutoShape, VECTOR, compile_value};
 pub(crate) use auto::{compile, register_op};
 pub use lost::{lost_rule_param, lost_value};
-pub use nested::{Held, ValuePlace, compile_nested};
+pub use nested::{Held, ValuePlace, compile_nested, compile_typed};
 pub use rule_value::compile_rule_param;
 pub use witness::{PANIC_TEXT_BYTES, RecoverySp, WitnessOffsets, witness_ops};
 pub use worst::{Worst, is_exclusive, worst};

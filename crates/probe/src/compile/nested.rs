@@ -64,6 +64,29 @@ pub fn compile_nested(
     spec(ValueKind::Unavailable("too many values".to_owned()))
 }
 
+/// Adds the ops that fetch a pointer whose type only the word knows that `type_word` leaves, as an
+/// interface of that type.
+pub fn compile_typed(
+    name: &str,
+    type_name: &str,
+    (type_word, register): (&[Op], u8),
+    known: Vec<KnownType>,
+    builder: &mut Builder,
+) -> Option<ValueSpec> {
+    const COPIED: u16 = 64;
+    let mut writer = Writer { ops: Vec::new(), string_bytes: builder.string_bytes() };
+    let data = register_op(register);
+    writer.ops.extend([data, op(OpCode::EmitAcc, 8, 0)]);
+    writer.ops.extend_from_slice(type_word);
+    writer.ops.extend([op(OpCode::NilCheck, 0, 0), op(OpCode::EmitAcc, 8, 0)]);
+    writer.held(data, Source::Block { open: 1 }, (COPIED, &known));
+    let own = Own::Pieces(vec![(8, 8)]);
+    let shape = Shape::Interface { has_methods: false, copy: COPIED, known };
+    let kind = ValueKind::Nested(Box::new(Nested { own, size: 16, shape }));
+    let spec = ValueSpec { name: name.into(), type_name: type_name.into(), kind };
+    builder.append(&writer.ops).then_some(spec)
+}
+
 fn compile(size: u64, shape: Shape, place: &ValuePlace, string_bytes: u16) -> Compiled {
     let mut writer = Writer { ops: Vec::new(), string_bytes };
     let captured = size.min(wire::MAX_FIELD_DATA as u64) as u32;
@@ -283,9 +306,12 @@ impl Writer {
             self.ops.extend([op(OpCode::Add, 0, 8), op(OpCode::Deref, 0, 0)]);
         }
         self.ops.push(op(OpCode::EmitAcc, 8, 0));
+        self.held(source.word(offset.saturating_add(8)), source.inside(), (copy, known));
+    }
+
+    /// What an interface holds, whose type is the field just emitted.
+    fn held(&mut self, data: Op, the_type: Source<'_>, (copy, known): (u16, &[KnownType])) {
         self.body(0, copy > 0, |this| {
-            let the_type = source.inside();
-            let data = source.word(offset.saturating_add(8));
             if known.is_empty() {
                 return this.dynamic(data, the_type, copy);
             }

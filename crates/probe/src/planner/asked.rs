@@ -151,8 +151,10 @@ impl<'a> Planner<'a> {
                 let types = self.dictionary_types(signature, kept, &mut builder)?;
                 concrete = self.concrete_types(signature, &types, args.len())?;
                 screen.hidden_args += types.len() as u16;
+                let words = self.type_words(signature, &types)?;
                 args.extend(types.into_iter().map(|(_, spec)| spec));
-                args.extend(self.values().compile(&signature.params, kept, &mut builder));
+                let params = &signature.params;
+                args.extend(self.values().compile_typed(params, &words, kept, &mut builder));
                 let own = self.captured(selected.function.entry, kept, &mut builder)?;
                 captured = own.len() as u16;
                 args.extend(own);

@@ -9,7 +9,7 @@ use address::Svma;
 use binary::code::Kept;
 use binary::{Kind, Piece, Place, PlacedSignature, PlacedVariable, Reg};
 use std::sync::Arc;
-use wire::OpCode;
+use wire::{Op, OpCode};
 
 /// RDX, which leads to a closure's object at its entry.
 const CONTEXT: Reg = Reg::Int(2);
@@ -40,6 +40,18 @@ impl Planner<'_> {
         Ok(ConcreteTypes { args: of(&signature.params)?, results: of(&signature.results)? })
     }
 
+    /// For the parameters of a generic function the ops that leave the descriptors of their types.
+    pub(super) fn type_words(
+        &self,
+        signature: &PlacedSignature,
+        types: &[(u64, ValueSpec)],
+    ) -> Result<Vec<Option<Vec<Op>>>, binary::Error> {
+        let Some(number) = dictionary_register(signature) else { return Ok(Vec::new()) };
+        let is_read = |index: u64| types.iter().any(|(known, _)| *known == index);
+        let indices = self.indices(&signature.params)?.into_iter();
+        Ok(indices.map(|index| index.filter(|i| is_read(*i)).map(|i| word_of(number, i))).collect())
+    }
+
     /// The words of a generic's dictionary that have types of its values, as interfaces of
     /// those types.
     pub(super) fn dictionary_types(
@@ -48,11 +60,8 @@ impl Planner<'_> {
         kept: &Kept,
         builder: &mut Builder,
     ) -> Result<Vec<(u64, ValueSpec)>, binary::Error> {
-        let Some(Place::Registers(pieces)) = &signature.dictionary else { return Ok(Vec::new()) };
-        let [Piece { reg: reg @ Reg::Int(number), .. }] = pieces[..] else {
-            return Ok(Vec::new());
-        };
-        if kept.register(reg, 8).is_err() {
+        let Some(number) = dictionary_register(signature) else { return Ok(Vec::new()) };
+        if kept.register(Reg::Int(number), 8).is_err() {
             return Ok(Vec::new());
         }
         let mut indices = self.indices(&signature.params)?;
@@ -62,10 +71,8 @@ impl Planner<'_> {
         indices.dedup();
         let mut types = Vec::new();
         for index in indices.into_iter().take(MAX_DICTIONARY_TYPES) {
-            let mut ops = vec![op(OpCode::Reg, number, 0)];
-            push_add(&mut ops, 8 * index as i64);
+            let mut ops = word_of(number, index);
             ops.extend([
-                op(OpCode::Deref, 0, 0),
                 op(OpCode::EmitAcc, 8, 0),
                 op(OpCode::Reg, number, 0),
                 op(OpCode::EmitAcc, 8, 0),
@@ -112,4 +119,21 @@ impl Planner<'_> {
         }
         Ok(specs)
     }
+}
+
+/// The register that has a generic's dictionary.
+fn dictionary_register(signature: &PlacedSignature) -> Option<u8> {
+    let Some(Place::Registers(pieces)) = &signature.dictionary else { return None };
+    match pieces[..] {
+        [Piece { reg: Reg::Int(number), .. }] => Some(number),
+        _ => None,
+    }
+}
+
+/// acc = a word of the dictionary in a register.
+fn word_of(number: u8, index: u64) -> Vec<Op> {
+    let mut ops = vec![op(OpCode::Reg, number, 0)];
+    push_add(&mut ops, (8 * index) as i64);
+    ops.push(op(OpCode::Deref, 0, 0));
+    ops
 }

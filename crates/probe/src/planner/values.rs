@@ -2,8 +2,8 @@
 
 use crate::Limits;
 use crate::compile::{
-    AutoPlace, AutoShape, Builder, Held, Later, VECTOR, ValuePlace, compile_nested, compile_value,
-    lost_value,
+    AutoPlace, AutoShape, Builder, Held, Later, VECTOR, ValuePlace, compile_nested, compile_typed,
+    compile_value, lost_value,
 };
 use crate::shape::{Extent, MapForm, Shape, ShapeBuilder, Types};
 use crate::value::{ValueKind, ValueSpec};
@@ -58,6 +58,18 @@ impl Values<'_> {
         kept: &Kept,
         builder: &mut Builder,
     ) -> Vec<ValueSpec> {
+        self.compile_typed(variables, &[], kept, builder)
+    }
+
+    /// The same; for some of the variables, in their order, there are ops that leave the descriptor
+    /// of their type.
+    pub fn compile_typed(
+        &self,
+        variables: &[PlacedVariable],
+        types: &[Option<Vec<Op>>],
+        kept: &Kept,
+        builder: &mut Builder,
+    ) -> Vec<ValueSpec> {
         // Each value by itself comes before what the first ones lead to.
         let mut later: Vec<Later> = vec![Later::default()];
         for variable in variables.iter().rev() {
@@ -66,11 +78,45 @@ impl Values<'_> {
             later.push(later.last().copied().unwrap_or_default().and(alone.needs()));
         }
         let mut later = later.into_iter().rev().skip(1);
-        let each = variables.iter().map(|variable| {
+        let types = types.iter().map(Option::as_deref).chain(std::iter::repeat(None));
+        let each = variables.iter().zip(types).map(|(variable, type_word)| {
             builder.leave(later.next().unwrap_or_default());
-            self.one(variable, kept, builder, &LESS)
+            let typed = type_word.and_then(|ops| self.typed(variable, ops, kept, builder));
+            typed.unwrap_or_else(|| self.one(variable, kept, builder, &LESS))
         });
         each.collect()
+    }
+
+    /// A pointer in a register whose type a descriptor tells, which `type_word` leaves.
+    fn typed(
+        &self,
+        variable: &PlacedVariable,
+        type_word: &[Op],
+        kept: &Kept,
+        builder: &mut Builder,
+    ) -> Option<ValueSpec> {
+        let (PlacedVariable { name, ty, .. }, types) = (variable, self.types?);
+        let Ok(Place::Registers(pieces)) = &variable.place else { return None };
+        let [Piece { reg: reg @ Reg::Int(number), .. }] = pieces[..] else { return None };
+        let is_pointer = matches!(ty.kind, Kind::Pointer { .. });
+        if !is_pointer || !is_any_pointer(&ty.name) || kept.behind_register(reg).is_err() {
+            return None;
+        }
+        let kind = Kind::Interface { empty: true };
+        let any = TypeInfo { name: "interface {}".into(), size: 16, kind, ..(**ty).clone() };
+        LESS.iter().find_map(|less| {
+            let extent = self.extent(less);
+            let known = ShapeBuilder::new(types, self.map_form, extent).in_any(&any);
+            compile_typed(name, &ty.name, (type_word, number), known, builder)
+        })
+    }
+
+    fn extent(&self, (depth, elements, inner): &(u8, u16, u16)) -> Extent {
+        Extent {
+            depth: self.limits.depth.min(*depth),
+            elements: self.limits.elements.min(*elements),
+            inner: self.limits.elements.min(*inner),
+        }
     }
 
     /// Adds the fetch program of one variable.
@@ -127,18 +173,21 @@ impl Values<'_> {
             let shape = simple.unwrap_or(AutoShape::Pointer);
             return compile_value(name, &ty.name, &shape, &simple_place(place), builder);
         };
-        let shapes = extents.iter().map(|(depth, elements, inner)| {
-            let extent = Extent {
-                depth: self.limits.depth.min(*depth),
-                elements: self.limits.elements.min(*elements),
-                inner: self.limits.elements.min(*inner),
-            };
+        let shapes = extents.iter().map(|less| {
+            let extent = self.extent(less);
             let shape = ShapeBuilder::new(types, self.map_form, extent).shape(ty);
             followed(shape, 0, kept_behind)
         });
         let spec = compile_nested(name, &ty.name, ty.size, shapes, &place, builder);
         plain_pointer(spec)
     }
+}
+
+/// Whether a type is what the compiler makes of all pointers (`shapify`,
+/// cmd/compile/internal/noder/reader.go; in Go 1.19 its name ends with the number of the type parameter).
+fn is_any_pointer(name: &str) -> bool {
+    let name = name.trim_start_matches("go.shape.");
+    name == "*uint8" || name.starts_with("*uint8_")
 }
 
 /// A pointer that is not followed is what it always was.

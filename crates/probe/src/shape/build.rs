@@ -64,6 +64,15 @@ impl<'a> ShapeBuilder<'a> {
         self.of(ty, At { left: depth, nested: 0, elements })
     }
 
+    /// What an interface without methods is looked into for.
+    pub fn in_any(&self, any: &TypeInfo) -> Vec<KnownType> {
+        let Extent { depth, elements, .. } = self.extent;
+        match self.interface(any, false, At { left: depth, nested: 0, elements }) {
+            Shape::Interface { known, .. } => known,
+            _ => Vec::new(),
+        }
+    }
+
     fn of(&self, ty: &TypeInfo, at: At) -> Shape {
         if let Some(known) = well_known::find(&ty.name, &ty.kind) {
             return self.known(ty, known, at);
