@@ -388,3 +388,95 @@ impl Writer {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interpret::{Registers, interpret};
+    use crate::shape::Member;
+    use crate::test_image::Image;
+    use crate::value::{Value, decode};
+    use wire::Fields;
+
+    const BASE: u64 = 0xc000_0000_0000;
+    /// Where the image lies in the process.
+    const BIAS: u64 = 0x5555_0000_0000;
+
+    /// Two closures: the first holds 7 and, behind a pointer, 9; the other one is not known.
+    fn memory() -> Image {
+        let words = [BIAS + 0x4010, 7, BASE + 32, BIAS + 0x4020, 9];
+        // The last word is that at BASE + 32.
+        let bytes = words.iter().flat_map(|word: &u64| word.to_le_bytes()).collect();
+        Image { base: BASE, bytes }
+    }
+
+    fn closures() -> Shape {
+        let int = || Shape::Int { size: 8 };
+        let member = |name: &str, offset, shape| Member { name: name.into(), offset, shape };
+        let members = vec![
+            member("by", 8, int()),
+            member("seen", 16, Shape::To { size: 8, elem: Box::new(int()) }),
+        ];
+        let known = |word, shape| KnownType { word, size: 24, shape };
+        Shape::Closure {
+            known: vec![
+                known(0x4000, Shape::of_members(Vec::new())),
+                known(0x4010, Shape::of_members(members)),
+            ],
+        }
+    }
+
+    #[test]
+    fn closures_are_told_apart_by_the_place_of_their_code() {
+        let mut builder = Builder::default();
+        let specs = [0, 3, 6, 7].map(|register| {
+            let place = ValuePlace::Registers(vec![Held { register, offset: 0, size: 8 }]);
+            compile_nested("f", "func()", 8, [closures()], &place, &mut builder)
+        });
+        let mut registers = Registers { bias: BIAS, ..Registers::default() };
+        registers.gpr[0] = BASE;
+        registers.gpr[3] = BASE + 24;
+        registers.gpr[7] = 8;
+        let payload = interpret(&builder.finish(), &registers, 0, &memory());
+        let captured = vec![
+            ("by".into(), Value::Int(7)),
+            ("seen".into(), Value::Behind(Box::new(Value::Int(9)))),
+        ];
+        let expected = [
+            Value::Closure { code: BIAS + 0x4010, captured },
+            Value::Func(BIAS + 0x4020),
+            Value::Pointer(0),
+            Value::Unavailable("memory not readable".to_owned()),
+        ];
+        assert_eq!(decode(&specs, &mut Fields::new(&payload)), expected);
+    }
+
+    #[test]
+    fn a_pointer_of_a_type_that_a_word_tells_is_read_as_an_interface() {
+        let mut builder = Builder::default();
+        let shape = Shape::of_members(vec![Member {
+            name: "n".into(),
+            offset: 0,
+            shape: Shape::Int { size: 8 },
+        }]);
+        // The word at 16 of the "descriptor" at BASE is that of the known type.
+        let known = vec![KnownType { word: BASE + 32, size: 8, shape }];
+        let word = [op(OpCode::Reg, 0, 0)];
+        let specs = [1, 2].map(|register| {
+            compile_typed("v", "*T", (&word, register), known.clone(), &mut builder).unwrap()
+        });
+        let mut registers = Registers::default();
+        registers.gpr[0] = BASE;
+        registers.gpr[1] = BASE + 32;
+        let payload = interpret(&builder.finish(), &registers, 0, &memory());
+        let values = decode(&specs, &mut Fields::new(&payload));
+        let held = |value: &Value| match value {
+            Value::Holding { type_word: BASE, object } => format!("{:?}", object.content),
+            other => format!("{other:?}"),
+        };
+        assert_eq!(
+            values.iter().map(held).collect::<Vec<_>>(),
+            [r#"Value(Struct { members: [("n", Int(9))], omitted: 0 })"#, "Value(Pointer(0))",]
+        );
+    }
+}
