@@ -30,7 +30,7 @@ const BORDERS: [(&str, &[&str]); 14] = [
     ("timeline", &["probe", "wire"]),
     ("sensors", &["probe", "timeline"]),
     ("metrics", &["inspect", "process"]),
-    ("output", &["metrics", "probe", "timeline"]),
+    ("output", &["metrics", "probe", "sensors", "timeline"]),
     ("testkit", &[]),
     ("top", &[]),
 ];

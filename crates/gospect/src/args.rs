@@ -3,10 +3,12 @@
 mod conditions;
 mod metrics;
 mod sched;
+mod spans;
 
 pub use conditions::ConditionArgs;
 pub use metrics::{MetricsArgs, MetricsFormat, TopArgs, WatchArgs};
 pub use sched::{SchedArgs, StatesBy, StatesFormat};
+pub use spans::{SpanChoice, SpansArgs};
 
 use crate::duration::Span;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -32,6 +34,8 @@ pub enum Command {
     Trace(Box<TraceArgs>),
     /// Every state change of every goroutine: what runs, waits for what, and who wakes whom
     Sched(Box<SchedArgs>),
+    /// Requests as they end: what a program answers and asks over HTTP, as spans of traces
+    Spans(Box<SpansArgs>),
     /// The function graph with go-ftrace's own command line
     Ftrace(Box<FtraceArgs>),
     /// Shows a file written by `--record`
@@ -368,6 +372,9 @@ pub struct TraceArgs {
     /// Command to start and trace to its end
     #[arg(last = true, value_name = "CMD", num_args = 1.., allow_hyphen_values = true)]
     pub command: Option<Vec<std::ffi::OsString>>,
+    /// Requests instead of calls: what `spans` asks for.
+    #[arg(skip)]
+    pub spans: Option<SpanChoice>,
 }
 
 /// go-ftrace's command line: `gospect ftrace -u PATTERN ./main [RULE…]`.

@@ -17,6 +17,7 @@ mod recording;
 mod session;
 mod signals;
 mod sink;
+mod spans;
 mod states;
 mod symbols;
 mod target;
@@ -35,6 +36,7 @@ fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::Trace(args) => cmd::trace::run(*args),
         Command::Ftrace(args) => cmd::ftrace::run(*args),
         Command::Sched(args) => cmd::sched::run(*args),
+        Command::Spans(args) => cmd::spans::run(*args),
         Command::Report(args) => cmd::report::run(&args),
         Command::Goroutines(args) => cmd::goroutines::run(&args),
         Command::Metrics(args) => cmd::metrics::run(&args),

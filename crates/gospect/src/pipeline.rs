@@ -1,7 +1,8 @@
 //! From one record to what a person sees: timeline, filter, writer. Live captures and
 //! `report` share it.
 
-use crate::args::{Format, ShowArgs};
+use crate::args::{Format, ShowArgs, SpanChoice};
+use crate::spans::Spans;
 use output::{Clock, Json, StatBy, SymbolTable, Text, TextOptions};
 use probe::Plan;
 use probe::expression::Request;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use timeline::{
     Counters, Event, Filter, FilterOptions, Options, Screened, Stats, Symbolizer, Timeline, decides,
 };
-use wire::Record;
+use wire::{Record, RecordKind};
 
 /// How results are shown.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +25,8 @@ pub struct ShowOptions {
     pub pids: bool,
     /// A table per function instead of calls.
     pub stat: bool,
+    /// Requests instead of calls.
+    pub spans: Option<SpanChoice>,
     /// Which function roots every tree shown.
     pub drilldown: Option<String>,
     /// Levels shown.
@@ -78,6 +81,7 @@ enum Show {
     Json(Json),
     Stat(Box<Stats>),
     StatBy(Box<StatBy>),
+    Spans(Box<Spans>),
 }
 
 /// One image's stream of records on its way out.
@@ -100,21 +104,26 @@ impl Pipeline {
         let filter = options.filter(&plan);
         let filters = !filter.is_empty() || plan.screens.values().any(decides);
         let filter = filters.then(|| Filter::new(filter).with_conditions(&plan));
+        let text = TextOptions { color: options.color, pids: options.pids };
         let show = match (options.stat, options.format) {
+            _ if options.spans.is_some() => {
+                Show::Spans(Box::new(Spans::new(&plan, clock, options, text)))
+            }
             (true, _) if StatBy::is_asked(&plan) => {
                 Show::StatBy(Box::new(StatBy::new(Arc::clone(&plan))))
             }
             (true, _) => Show::Stat(Box::default()),
             (false, Format::Json) => Show::Json(Json::new(Arc::clone(&plan), clock)),
             (false, Format::Text) => {
-                let text = TextOptions { color: options.color, pids: options.pids };
                 Show::Text(Box::new(Text::new(Arc::clone(&plan), clock, text)))
             }
         };
         // A recording names what open calls mention too.
         let needed = filter.is_some() || options.keep_names;
-        let details =
-            Options { enters: needed || matches!(show, Show::Text(_)), ..Options::default() };
+        let details = Options {
+            enters: needed || matches!(show, Show::Text(_) | Show::Spans(_)),
+            ..Options::default()
+        };
         let timeline = Timeline::new(Arc::clone(&plan), details);
         Self {
             plan,
@@ -142,6 +151,12 @@ impl Pipeline {
             self.timeline.tally(record, stats);
             return Ok(());
         }
+        if let Show::Spans(spans) = &mut self.show
+            && record.kind == RecordKind::Hit
+            && spans.takes(record)
+        {
+            return Ok(());
+        }
         self.tick(record.ts_ns, symbols, out)?;
         self.timeline.push(record, &mut self.events);
         if self.events.is_empty() { Ok(()) } else { self.pass_on(symbols, out) }
@@ -160,7 +175,7 @@ impl Pipeline {
         }
         match &mut self.show {
             Show::Text(text) => text.tick(now_ns, symbols, out),
-            Show::Json(_) | Show::Stat(_) | Show::StatBy(_) => Ok(()),
+            Show::Json(_) | Show::Stat(_) | Show::StatBy(_) | Show::Spans(_) => Ok(()),
         }
     }
 
@@ -192,6 +207,7 @@ impl Pipeline {
         match &mut self.show {
             Show::Text(text) => text.finish(now_ns, out),
             Show::Json(_) => Ok(()),
+            Show::Spans(spans) => spans.finish(out),
             Show::Stat(stats) => match self.format {
                 Format::Json => output::write_stat_json(&self.plan, &stats.table(), out),
                 Format::Text => output::write_stat_table(&self.plan, &stats.table(), out),
@@ -213,6 +229,14 @@ impl Pipeline {
     /// What conditions came to, where there are some.
     pub fn screened(&self) -> Option<&Screened> {
         self.filter.as_ref().and_then(Filter::screened)
+    }
+
+    /// Spans written and calls that gave none, where requests are shown.
+    pub fn spans(&self) -> Option<(u64, u64)> {
+        match &self.show {
+            Show::Spans(spans) => Some(spans.counts()),
+            _ => None,
+        }
     }
 
     /// The names that a recorded file needs, those not handed out before; `None` when there
@@ -246,6 +270,7 @@ impl Pipeline {
                 Show::Json(json) => json.event(&event, symbols, out)?,
                 Show::Stat(stats) => stats.push(&event),
                 Show::StatBy(stats) => stats.push(event, symbols),
+                Show::Spans(spans) => spans.event(&event, symbols, out)?,
             }
         }
         Ok(())

@@ -343,6 +343,11 @@ impl Session {
         self.pipeline.screened()
     }
 
+    /// See [`Pipeline::spans`].
+    pub fn spans(&self) -> Option<(u64, u64)> {
+        self.pipeline.spans()
+    }
+
     /// Reports what is still open and writes what was held back.
     pub fn finish(&mut self, now_ns: u64, out: &mut dyn Write) -> anyhow::Result<()> {
         self.recording.iter_mut().for_each(|recording| recording.end(now_ns));

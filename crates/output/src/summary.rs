@@ -96,6 +96,9 @@ pub struct Summary {
     pub invalid: u64,
     /// Unrecovered panics seen.
     pub panics: u64,
+    /// Spans written, where requests are shown and not calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spans: Option<u64>,
     /// Calls hidden by a condition that did not hold, where there are conditions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hidden: Option<u64>,
@@ -175,6 +178,17 @@ impl Summary {
         }
     }
 
+    /// Adds the spans that were written, and what calls gave none since too many were open, where
+    /// requests are shown.
+    pub fn count_spans(&mut self, counts: Option<(u64, u64)>) {
+        let Some((written, refused)) = counts else { return };
+        *self.spans.get_or_insert(0) += written;
+        if refused > 0 {
+            let calls = count(refused, "request", "requests");
+            self.notes.push(format!("{calls} not shown: too many were open at a time"));
+        }
+    }
+
     /// Writes the JSON line.
     pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut line = serde_json::to_vec(self)?;
@@ -187,7 +201,8 @@ impl Summary {
         let calls = count(self.calls, "call", "calls");
         let functions = count(self.functions, "function", "functions");
         let sites = count(self.sites, "site", "sites");
-        writeln!(out, "{calls}; {functions} at {sites} ({}); {} lost", self.backend, self.lost)?;
+        let shown = self.spans.map_or(calls, |spans| count(spans, "span", "spans"));
+        writeln!(out, "{shown}; {functions} at {sites} ({}); {} lost", self.backend, self.lost)?;
         let figures = [
             (self.open, "still open"),
             (self.orphan_exits, "exits of calls that began before, or whose entry was lost"),

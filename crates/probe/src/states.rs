@@ -246,6 +246,15 @@ pub fn add_states(
             add_swaps(plan, executable, &function, &swaps, offsets);
         }
     }
+    add_creations(plan, executable, offsets)
+}
+
+/// Adds to `plan` the sites of creations alone, as [`add_states`] does.
+pub fn add_creations(
+    plan: &mut Plan,
+    executable: &Executable,
+    offsets: &StateOffsets,
+) -> Result<(), binary::Error> {
     let table = executable.functions()?;
     for function in table.by_name(CREATING) {
         if table.inlined_copies(&|name| name == CREATING).is_empty() {

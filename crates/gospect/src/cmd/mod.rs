@@ -11,6 +11,7 @@ pub mod man;
 pub mod metrics;
 pub mod report;
 pub mod sched;
+pub mod spans;
 pub mod top;
 pub mod trace;
 pub mod types;

@@ -2,7 +2,7 @@
 
 mod states;
 
-use crate::args::{Format, ReportArgs};
+use crate::args::{Format, ReportArgs, SpanChoice};
 use crate::failure::{Outcome, nothing, usage};
 use crate::pipeline::{Pipeline, ShowOptions};
 use crate::recording::Ending;
@@ -50,10 +50,12 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<Outcome> {
         };
         return states.report(args, out);
     }
+    let spans = crate::spans::is_recording_of(&plan);
     if args.events || args.by.is_some() || args.perfetto {
         return Err(usage("--events, --by and --perfetto are for recordings of `gospect sched`"));
     }
     let mut options = ShowOptions::new(&args.show, color);
+    options.spans = spans.then(SpanChoice::default);
     options.pids = contents.ending.as_ref().map_or(contents.pids.len() > 1, |ending| ending.pids);
     if options.drilldown(&plan).is_some_and(|roots| roots.is_empty()) {
         return Err(nothing(format!(
@@ -87,6 +89,8 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<Outcome> {
     (summary.hidden, summary.undecided) = (None, None);
     summary.undecided_for.clear();
     summary.screen(pipeline.screened());
+    summary.spans = None;
+    summary.count_spans(pipeline.spans());
     match args.show.format {
         Format::Json => summary.write_json(&mut out)?,
         Format::Text if args.show.tell.quiet => {}

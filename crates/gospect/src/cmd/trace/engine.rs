@@ -106,6 +106,7 @@ impl<'a> Engine<'a> {
             Who::Launch { .. } => false,
         };
         show.keep_names = args.capture.record.is_some();
+        show.spans = args.spans;
         let clock =
             Clock { unix_offset_ns: clock::unix_offset_ns(), utc_offset_s: clock::utc_offset_s() };
         let (progress, notes) = (Progress::new(args), Vec::new());
@@ -201,7 +202,11 @@ impl<'a> Engine<'a> {
             };
             self.progress.done(Extent(&planned));
             self.check_drilldown(&target, &planned)?;
-            if let Some(reason) = explain::why_less(&target.executable, self.selection, &planned)? {
+            // Sensors are for all programs: none has all of their functions.
+            if self.args.spans.is_none()
+                && let Some(reason) =
+                    explain::why_less(&target.executable, self.selection, &planned)?
+            {
                 sink::say(reason);
             }
             for partial in &planned.partial {
@@ -276,7 +281,8 @@ impl Running<'_> {
         let Some(child) = &mut self.child else {
             if !self.args.show.tell.quiet {
                 let by = chosen.unwrap_or_default();
-                sink::say(format!("tracing {functions}{by}; Ctrl-C ends it"));
+                let what = if self.args.spans.is_some() { "watching" } else { "tracing" };
+                sink::say(format!("{what} {functions}{by}; Ctrl-C ends it"));
             }
             return Ok(());
         };

@@ -8,8 +8,9 @@ use crate::pipeline::ShowOptions;
 use crate::session::Session;
 use crate::symbols::Symbols;
 use crate::target::Target;
-use crate::{explain, facts};
+use crate::{explain, facts, spans};
 use anyhow::Context as _;
+use binary::DebugInfo;
 use capture::Scope;
 use capture_uprobe::Options;
 use output::Clock;
@@ -47,6 +48,9 @@ pub fn forced_words() -> Vec<String> {
 /// and a program that is started does in its first milliseconds what fills a small one.
 const RINGS: Rings = Rings { uprobes: 8, trampolines: 2, launch: 16 };
 
+/// Records of requests are large, with texts and headers, and few.
+const SPAN_RINGS: Rings = Rings { uprobes: 32, trampolines: 4, launch: 16 };
+
 /// How the plan is made: what of it does not depend on the image.
 #[derive(Clone, Copy)]
 pub struct Planning<'a> {
@@ -80,6 +84,9 @@ impl Planning<'_> {
             fips: fips.as_ref(),
         };
         let mut planned = plan(&question).with_context(context)?;
+        if self.args.spans.is_some() {
+            return self.sensed(target, debug.as_ref(), planned);
+        }
         if let Some(mistake) = planned.mistakes.first() {
             return Err(usage(format!("`{}`: {}", mistake.text, mistake.error)));
         }
@@ -137,7 +144,7 @@ impl Installing<'_> {
             capture: &self.args.capture,
             selection: self.selection,
             fallback: self.args.capture.fallback,
-            rings: RINGS,
+            rings: if self.args.spans.is_some() { SPAN_RINGS } else { RINGS },
             forced: self.forced,
             // A table shows no callers; a recording may be shown in every way.
             without_callers: self.show.stat && !self.show.keep_names,
@@ -153,6 +160,32 @@ impl Installing<'_> {
             session.observe_ends();
         }
         Ok(Installed { session, attach_time, notes, why })
+    }
+}
+
+impl Planning<'_> {
+    /// Completes a plan of sensors. What their expressions do not find is missing in spans.
+    fn sensed(
+        &self,
+        target: &Target,
+        debug: Option<&DebugInfo>,
+        mut planned: Planned,
+    ) -> anyhow::Result<Planned> {
+        planned.plan.image.path = target.shown.display().to_string();
+        if !sensors::is_sensed(&planned.plan) {
+            let refused = planned.plan.refused.iter();
+            let reasons: Vec<String> = refused
+                .map(|refusal| format!("{} {}", refusal.function, refusal.reason.0))
+                .collect();
+            let reason = match reasons.is_empty() {
+                true => "it has neither a server nor a client of net/http".to_owned(),
+                false => reasons.join("; "),
+            };
+            let shown = target.shown.display();
+            return Err(nothing(format!("{shown}: no requests can be seen: {reason}")));
+        }
+        spans::watch_creations(target, debug, &mut planned);
+        Ok(planned)
     }
 }
 

@@ -20,7 +20,10 @@ pub fn run(mut args: TraceArgs) -> anyhow::Result<Outcome> {
         return Err(usage("nothing after `--`: name the command to start"));
     }
     let who = who::Who::resolve(&mut args)?;
-    let selection = choice::selection(&args)?;
+    let selection = match args.spans {
+        Some(choice) => crate::spans::selection(choice),
+        None => choice::selection(&args)?,
+    };
     if args.capture.backend == Backend::Trampoline && matches!(who, who::Who::Exe(_)) {
         return Err(usage(
             "the trampoline backend takes processes that run (--pid) or are started (`-- CMD`); \

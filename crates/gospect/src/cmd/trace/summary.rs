@@ -29,6 +29,7 @@ pub fn summarize(
         one.lost = session.capture_counters()?.lost;
         one.count(&session.counters());
         total.screen(session.screened());
+        total.count_spans(session.spans());
         detach += session.detach_time().unwrap_or_default();
         if let Some(trampolines) = session.trampolines() {
             total.trampolines.get_or_insert_default().add(&trampolines);

@@ -1,0 +1,44 @@
+//! The command line of `spans`.
+
+use super::{CaptureArgs, Format, TellArgs};
+use clap::{Args, ValueHint};
+use std::path::PathBuf;
+
+/// What of requests is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpanChoice {
+    /// Queries of URLs too.
+    pub queries: bool,
+    /// Statements of databases too.
+    pub statements: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Text is a tree for each request, written when all of it has ended; JSON is a span a line, as each ends.\n\n\
+    Examples:\n  \
+    gospect spans -p 4242\n  \
+    gospect spans --exe ./server --format json -o spans.json\n  \
+    gospect spans -- ./server -addr :8080"
+)]
+pub struct SpansArgs {
+    #[command(flatten)]
+    pub capture: CaptureArgs,
+    /// Show the queries of URLs, which may hold what nobody should see
+    #[arg(long)]
+    pub queries: bool,
+    /// Show the text of SQL statements, which may hold what nobody should see
+    #[arg(long)]
+    pub sql: bool,
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
+    #[command(flatten)]
+    pub tell: TellArgs,
+    /// The executable, without -p, --exe and CMD
+    #[arg(value_name = "EXE", value_hint = ValueHint::FilePath)]
+    pub binary: Option<PathBuf>,
+    /// Command to start and watch to its end
+    #[arg(last = true, value_name = "CMD", num_args = 1.., allow_hyphen_values = true)]
+    pub command: Option<Vec<std::ffi::OsString>>,
+}

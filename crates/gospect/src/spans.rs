@@ -1,0 +1,139 @@
+//! Requests: what is planned for them, and how they are written.
+
+use crate::args::{Format, SpanChoice};
+use crate::pipeline::ShowOptions;
+use crate::target::Target;
+use binary::DebugInfo;
+use binary::code::ProbeCost;
+use binary::layout::RuntimeLayouts;
+use output::{Clock, Json, SpanTrees, TextOptions, write_span_json};
+use probe::planner::Planned;
+use probe::selection::Selection;
+use probe::states::{CREATING, StateEvent, StateOffsets, add_creations};
+use probe::{Plan, Refusal, RefusalReason};
+use sensors::{SensorOptions, Span, SpanBuilder, SpanOptions};
+use std::hash::{BuildHasher as _, RandomState};
+use std::io::{self, Write};
+use std::sync::Arc;
+use timeline::{Event, Symbolizer};
+use wire::Record;
+
+/// The functions that are watched.
+pub fn selection(choice: SpanChoice) -> Selection {
+    sensors::selection(SensorOptions { queries: choice.queries })
+}
+
+/// Adds to a plan what tells which goroutine made which. Without it requests lose what they do on other
+/// goroutines, nothing else.
+pub fn watch_creations(target: &Target, debug: Option<&DebugInfo>, planned: &mut Planned) {
+    let layouts = RuntimeLayouts::new(target.executable.go_version(), debug);
+    let added = match StateOffsets::of(&layouts) {
+        Ok(offsets) => add_creations(&mut planned.plan, &target.executable, &offsets)
+            .map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    if let Err(reason) = added {
+        let reason = RefusalReason(format!("is not watched for who makes goroutines: {reason}"));
+        planned.plan.refused.push(Refusal { function: CREATING.to_owned(), reason });
+    }
+    planned.costs.resize(planned.plan.sites.len(), ProbeCost::SingleStepped);
+}
+
+/// Whether a recording is one of requests.
+pub fn is_recording_of(plan: &Plan) -> bool {
+    let has_creations = (0..plan.sites.len() as u32).any(|site| StateEvent::is_at(plan, site));
+    has_creations && sensors::is_sensed(plan)
+}
+
+enum Writer {
+    Trees(Box<SpanTrees>),
+    /// And a writer for what is no span: gaps and panics.
+    Json(Clock, Box<Json>),
+}
+
+/// Makes spans of a timeline's events and writes them.
+pub struct Spans {
+    plan: Arc<Plan>,
+    builder: SpanBuilder,
+    writer: Writer,
+    /// Which sites tell of new goroutines.
+    creations: Vec<bool>,
+    done: Vec<Span>,
+    written: u64,
+}
+
+impl Spans {
+    /// For events of `plan`.
+    pub fn new(plan: &Arc<Plan>, clock: Clock, show: &ShowOptions, text: TextOptions) -> Self {
+        let seed = RandomState::new().hash_one(clock.unix_offset_ns);
+        let statements = show.spans.is_some_and(|choice| choice.statements);
+        let options = SpanOptions { seed, statements, ..SpanOptions::default() };
+        let writer = match show.format {
+            Format::Text => Writer::Trees(Box::new(SpanTrees::new(clock, text))),
+            Format::Json => Writer::Json(clock, Box::new(Json::new(Arc::clone(plan), clock))),
+        };
+        let sites = 0..plan.sites.len() as u32;
+        Self {
+            builder: SpanBuilder::new(plan, options),
+            creations: sites.map(|site| StateEvent::is_at(plan, site)).collect(),
+            plan: Arc::clone(plan),
+            writer,
+            done: Vec::new(),
+            written: 0,
+        }
+    }
+
+    /// Takes a record that tells of a new goroutine; tells whether it was one.
+    pub fn takes(&mut self, record: &Record<'_>) -> bool {
+        if !self.creations.get(record.site as usize).is_some_and(|it| *it) {
+            return false;
+        }
+        if let Some(StateEvent::Creation(creation)) = StateEvent::parse(&self.plan, record) {
+            let creator = creation.parent.unwrap_or(record.goid);
+            self.builder.created(record.pid, creator, creation.goid);
+        }
+        true
+    }
+
+    /// Takes an event, and writes the spans that ended by it.
+    pub fn event(
+        &mut self,
+        event: &Event,
+        symbols: &dyn Symbolizer,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        if let (Writer::Json(_, json), Event::Gap { .. } | Event::Panic(_)) =
+            (&mut self.writer, event)
+        {
+            json.event(event, symbols, out)?;
+        }
+        self.builder.push(event, symbols, &mut self.done);
+        self.write(out)
+    }
+
+    /// Writes what was held back.
+    pub fn finish(&mut self, out: &mut dyn Write) -> io::Result<()> {
+        self.builder.finish(&mut self.done);
+        self.write(out)?;
+        match &mut self.writer {
+            Writer::Trees(trees) => trees.finish(out),
+            Writer::Json(..) => Ok(()),
+        }
+    }
+
+    /// Spans written, and calls that gave none since too many were open.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.written, self.builder.refused())
+    }
+
+    fn write(&mut self, out: &mut dyn Write) -> io::Result<()> {
+        for span in self.done.drain(..) {
+            self.written += 1;
+            match &mut self.writer {
+                Writer::Trees(trees) => trees.span(span, out)?,
+                Writer::Json(clock, _) => write_span_json(&span, clock, out)?,
+            }
+        }
+        Ok(())
+    }
+}

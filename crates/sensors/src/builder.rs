@@ -1,0 +1,450 @@
+//! From calls to spans.
+
+mod open;
+#[cfg(test)]
+mod tests;
+
+use crate::catalog::{Field, Role};
+use crate::database;
+use crate::evidence::{Decision, Evidence};
+use crate::fields::{Values, Watched, watched};
+use crate::goroutine::{Key, Origin, Origins, Used};
+use crate::http;
+use crate::ids::Ids;
+use crate::span::{Span, SpanContext, SpanKind, Witness};
+use crate::trace_context::{self, TRACEPARENT};
+use open::{Open, Panicked};
+use probe::Plan;
+use std::collections::HashMap;
+use std::sync::Arc;
+use timeline::{Call, End, Event, Symbolizer};
+
+/// Text of `http.ErrAbortHandler` (net/http/server.go): a handler that panics with it wants the
+/// response cut off, and nothing logged.
+const ABORT: &[u8] = b"net/http: abort Handler";
+
+/// Text of `sql.ErrTxDone` (database/sql/sql.go): nothing was asked of the database.
+const OVER: &[u8] = b"sql: transaction has already been committed or rolled back";
+
+/// How spans are built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpanOptions {
+    /// What ids are made from: another one for each capture.
+    pub seed: u64,
+    /// Open spans at the most; calls that begin beyond are counted and give none.
+    pub open: usize,
+    /// Goroutines whose origin is remembered, the oldest making room.
+    pub origins: usize,
+    /// Whether statements of databases are shown, and not only what they begin with.
+    pub statements: bool,
+}
+
+impl Default for SpanOptions {
+    /// Seed 0, 65,536 open spans, 262,144 goroutines, no statements.
+    fn default() -> Self {
+        Self { seed: 0, open: 1 << 16, origins: 1 << 18, statements: false }
+    }
+}
+
+/// Ids of spans remembered, so that none is given out twice.
+const USED: usize = 1 << 16;
+
+/// Makes spans of calls. See the crate's documentation.
+#[derive(Debug)]
+pub struct SpanBuilder {
+    watched: Vec<Option<Arc<Watched>>>,
+    /// Whether the end of a server's response is watched.
+    finishes: bool,
+    options: SpanOptions,
+    ids: Ids,
+    used: Used,
+    /// Open spans of each goroutine, the innermost last.
+    goroutines: HashMap<Key, Vec<Open>>,
+    open: usize,
+    /// Goroutine of the open server span that answers with a response, by process and address.
+    responses: HashMap<(u32, u64), u64>,
+    /// Open server spans by process and address of their request's context.
+    contexts: HashMap<(u32, u64), Origin>,
+    /// Open spans by id, each with its tree; and how many of each tree there are.
+    alive: HashMap<u64, u64>,
+    trees: HashMap<u64, usize>,
+    origins: Origins,
+    panics: HashMap<Key, Panicked>,
+    refused: u64,
+}
+
+impl SpanBuilder {
+    /// A builder for calls of `plan`.
+    pub fn new(plan: &Plan, options: SpanOptions) -> Self {
+        let watched: Vec<_> = watched(plan).into_iter().map(|it| it.map(Arc::new)).collect();
+        let finishes = watched.iter().flatten().any(|it| it.role == Role::ServerFinish);
+        Self {
+            watched,
+            finishes,
+            options,
+            ids: Ids::new(options.seed),
+            used: Used::default(),
+            goroutines: HashMap::new(),
+            open: 0,
+            responses: HashMap::new(),
+            contexts: HashMap::new(),
+            alive: HashMap::new(),
+            trees: HashMap::new(),
+            origins: Origins::default(),
+            panics: HashMap::new(),
+            refused: 0,
+        }
+    }
+
+    /// Calls that gave no span, since too many were open.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Tells that a goroutine made another one.
+    pub fn created(&mut self, pid: u32, creator: u64, goid: u64) {
+        let own = self.innermost((pid, creator));
+        if let Some(origin) = own.or_else(|| self.origins.get((pid, creator))) {
+            self.origins.insert((pid, goid), origin, self.options.origins);
+        }
+    }
+
+    /// Takes one event of the timeline, and appends the spans that ended by it.
+    pub fn push(&mut self, event: &Event, symbols: &dyn Symbolizer, out: &mut Vec<Span>) {
+        match event {
+            Event::Enter(call) => self.enter(call, symbols, out),
+            Event::Leave(call) => self.leave(call, symbols, out),
+            Event::ProcessExit { pid, .. } => self.end_process(*pid, out),
+            Event::Panic(_) | Event::Gap { .. } => {}
+        }
+    }
+
+    /// Reports the responses whose end was not seen any more. Every other span has ended with its
+    /// call, by [`timeline::Timeline::finish`].
+    pub fn finish(&mut self, out: &mut Vec<Span>) {
+        let mut keys: Vec<Key> = self.goroutines.keys().copied().collect();
+        keys.sort_unstable();
+        for key in keys {
+            self.close_answered(key, out);
+        }
+    }
+
+    fn end_process(&mut self, pid: u32, out: &mut Vec<Span>) {
+        let mut keys: Vec<Key> =
+            self.goroutines.keys().copied().filter(|key| key.0 == pid).collect();
+        keys.sort_unstable();
+        for key in keys {
+            self.close_answered(key, out);
+        }
+        self.origins.forget_process(pid);
+        self.panics.retain(|key, _| key.0 != pid);
+    }
+
+    fn enter(&mut self, call: &Call, symbols: &dyn Symbolizer, out: &mut Vec<Span>) {
+        let Some(watched) = self.watched.get(call.function as usize).cloned().flatten() else {
+            return;
+        };
+        let values = watched.at_entry(call);
+        let key = (call.pid, call.goid);
+        match watched.role {
+            Role::ServerRequest => {
+                self.close_answered(key, out);
+                self.begin_server(call, &values);
+            }
+            Role::ClientRequest => self.begin_client(call, &values),
+            Role::Database(operation) => {
+                let (name, attributes) =
+                    database::asked(operation, &values, self.options.statements);
+                let open = Open::new(call, SpanKind::Client, name, attributes);
+                let evidence = self.inside(key, &values);
+                self.begin(open, evidence.of_client());
+            }
+            Role::ServerHeader => {
+                if let Some(open) = self.answering(call.pid, values.address(Field::Response)) {
+                    open.wrote(values.int(Field::Status));
+                }
+            }
+            Role::ServerFinish => {
+                if let Some(open) = self.answering(call.pid, values.address(Field::Response)) {
+                    open.finishing = Some(call.id);
+                    open.written(values.int(Field::Written));
+                    // Where the header is not watched.
+                    if let Ok(status) = values.int(Field::Status) {
+                        open.wrote(Ok(if status == 0 { 200 } else { status }));
+                    }
+                }
+            }
+            Role::Panic => self.panic(call, &values, symbols),
+            Role::Route | Role::Hijack => {}
+        }
+    }
+
+    fn leave(&mut self, call: &Call, symbols: &dyn Symbolizer, out: &mut Vec<Span>) {
+        let Some(watched) = self.watched.get(call.function as usize).cloned().flatten() else {
+            return;
+        };
+        let values = watched.at_return(call);
+        let key = (call.pid, call.goid);
+        match watched.role {
+            Role::ServerRequest => self.answered(call, out),
+            Role::ClientRequest | Role::Database(_) => {
+                let Some(mut open) = self.take(key, call.id) else { return };
+                // Where records were lost it may be the return of a later call.
+                if call.end == End::Return && !call.end_exact {
+                    return self.ended(open, call, out);
+                }
+                if values.bytes(Field::ErrorText).is_ok_and(|(text, _)| text == OVER) {
+                    self.forget(&open);
+                    return;
+                }
+                let has_status = watched.role == Role::ClientRequest;
+                open.response(call.end, &values, has_status, &mut |descriptor| {
+                    symbols.type_name(call.pid, descriptor).map(|(name, _)| name)
+                });
+                self.ended(open, call, out);
+            }
+            Role::ServerFinish => {
+                let spans = self.goroutines.get(&key).map_or(&[][..], |spans| spans);
+                let id = spans.iter().rfind(|open| open.finishing == Some(call.id));
+                let Some(open) = id.map(|open| open.call).and_then(|id| self.take(key, id)) else {
+                    return;
+                };
+                let is_certain = open.answered.is_some_and(|(_, is_certain)| is_certain);
+                self.end(open, call.end_ns, is_certain && call.end_exact, out);
+            }
+            Role::Route => {
+                if let Ok(pattern) = values.text(Field::Pattern)
+                    && !pattern.is_empty()
+                    && let Some(open) = self.routed(key)
+                {
+                    open.route = Some(http::route(&pattern).to_owned());
+                }
+            }
+            Role::Hijack => {
+                let response = watched.at_entry(call).address(Field::Response);
+                if call.end == End::Return
+                    && values.dynamic_type(Field::Error) == Ok(None)
+                    && let Some(open) = self.answering(call.pid, response)
+                {
+                    open.is_hijacked = true;
+                }
+            }
+            Role::Panic | Role::ServerHeader => {}
+        }
+    }
+
+    fn begin_server(&mut self, call: &Call, values: &Values<'_>) {
+        let key = (call.pid, call.goid);
+        let header = values.header(TRACEPARENT);
+        let incoming = header.as_ref().ok().copied().flatten().and_then(trace_context::parse);
+        let evidence = Evidence { incoming, frame: self.innermost(key), ..Evidence::default() };
+        let decision = evidence.of_server();
+        let (name, attributes) = http::server_request(values);
+        let mut open = Open::new(call, SpanKind::Server, name, attributes);
+        if let Err(reason) = header {
+            open.attributes.unavailable.push(("traceparent", reason));
+        }
+        open.response_at = values.address(Field::Response);
+        open.context_at = values.address(Field::Context);
+        self.begin(open, decision);
+    }
+
+    fn begin_client(&mut self, call: &Call, values: &Values<'_>) {
+        let key = (call.pid, call.goid);
+        let header = values.header(TRACEPARENT);
+        let outgoing = header.as_ref().ok().copied().flatten().and_then(trace_context::parse);
+        let evidence = Evidence { outgoing, ..self.inside(key, values) };
+        let (name, attributes) = http::client_request(values);
+        let mut open = Open::new(call, SpanKind::Client, name, attributes);
+        if let Err(reason) = header {
+            open.attributes.unavailable.push(("traceparent", reason));
+        }
+        self.begin(open, evidence.of_client());
+    }
+
+    /// What the process itself knows of where a goroutine's next span belongs.
+    fn inside(&self, key: Key, values: &Values<'_>) -> Evidence {
+        let origin = self.origins.get(key);
+        let is_open = |origin: Origin| self.alive.contains_key(&origin.context.span);
+        Evidence {
+            frame: self.innermost(key),
+            context: values
+                .addresses(Field::Context)
+                .find_map(|address| self.contexts.get(&(key.0, address)).copied()),
+            origin,
+            is_origin_open: origin.is_some_and(is_open),
+            ..Evidence::default()
+        }
+    }
+
+    fn begin(&mut self, mut open: Open, decision: Decision) {
+        if self.open >= self.options.open {
+            self.refused += 1;
+            return;
+        }
+        let Decision { trace, own, parent, by, links, tree } = decision;
+        // Programs hand a header on as it is, and send one twice: an id is given to one span.
+        if let (Some(parent), Some(Witness::TraceParent)) = (parent, by) {
+            self.used.insert(parent, USED);
+        }
+        let span = own.filter(|id| !self.used.contains(*id)).unwrap_or_else(|| self.ids.span());
+        self.used.insert(span, USED);
+        let trace = trace.unwrap_or_else(|| self.ids.trace());
+        open.context = SpanContext { trace, span };
+        (open.parent, open.parent_by, open.links) = (parent, by, links);
+        // The parent that a header names may be one of ours.
+        let known = || parent.and_then(|parent| self.alive.get(&parent).copied());
+        open.tree = tree.or_else(known).unwrap_or(span);
+        self.alive.insert(span, open.tree);
+        *self.trees.entry(open.tree).or_default() += 1;
+        self.open += 1;
+        if let Some(response) = open.response_at {
+            self.responses.insert((open.pid, response), open.goid);
+        }
+        if let Some(context) = open.context_at {
+            let origin = Origin { context: open.context, tree: open.tree };
+            self.contexts.insert((open.pid, context), origin);
+        }
+        self.goroutines.entry((open.pid, open.goid)).or_default().push(open);
+    }
+
+    /// The innermost span that is open on a goroutine.
+    fn innermost(&self, key: Key) -> Option<Origin> {
+        let open = self.goroutines.get(&key)?.iter().rfind(|open| open.answered.is_none())?;
+        Some(Origin { context: open.context, tree: open.tree })
+    }
+
+    /// The open server span that answers with a response.
+    fn answering(&mut self, pid: u32, response: Option<u64>) -> Option<&mut Open> {
+        let response = response?;
+        let goid = self.responses.get(&(pid, response))?;
+        let spans = self.goroutines.get_mut(&(pid, *goid))?;
+        spans.iter_mut().rfind(|open| open.response_at == Some(response))
+    }
+
+    /// The server span whose request is routed on a goroutine: its own, or the one that it was made
+    /// in, as by a TimeoutHandler.
+    fn routed(&mut self, key: Key) -> Option<&mut Open> {
+        let is_server = |open: &Open| open.kind == SpanKind::Server && open.answered.is_none();
+        let has_own = self.goroutines.get(&key).is_some_and(|spans| spans.iter().any(is_server));
+        if has_own {
+            return self.goroutines.get_mut(&key)?.iter_mut().rfind(|open| is_server(open));
+        }
+        let origin = self.origins.get(key)?.context.span;
+        let mut spans = self.goroutines.values_mut().flatten();
+        spans.find(|open| open.context.span == origin && is_server(open))
+    }
+
+    fn panic(&mut self, call: &Call, values: &Values<'_>, symbols: &dyn Symbolizer) {
+        if self.innermost((call.pid, call.goid)).is_none() {
+            return;
+        }
+        let is_abort = values.bytes(Field::PanicText).is_ok_and(|(text, _)| text == ABORT);
+        let descriptor = values.dynamic_type(Field::PanicValue).ok().flatten();
+        let name = match descriptor {
+            _ if is_abort => Some("net/http.ErrAbortHandler".to_owned()),
+            Some(descriptor) => symbols.type_name(call.pid, descriptor).map(|(name, _)| name),
+            None => None,
+        };
+        let panicked =
+            Panicked { name: name.unwrap_or_else(|| "panic".to_owned()), ts_ns: call.start_ns };
+        self.panics.insert((call.pid, call.goid), panicked);
+    }
+
+    /// Without an open span nobody asks for a goroutine's panic any more.
+    fn settle(&mut self, key: Key) {
+        if self.innermost(key).is_none() {
+            self.panics.remove(&key);
+        }
+    }
+
+    /// Takes the open span of a call off its goroutine.
+    fn take(&mut self, key: Key, call: u64) -> Option<Open> {
+        let spans = self.goroutines.get_mut(&key)?;
+        let at = spans.iter().rposition(|open| open.call == call)?;
+        let open = spans.remove(at);
+        if spans.is_empty() {
+            self.goroutines.remove(&key);
+        }
+        Some(open)
+    }
+
+    /// A handler is done. Unless it failed or took the connection, the response is still to be
+    /// brought to its end.
+    fn answered(&mut self, call: &Call, out: &mut Vec<Span>) {
+        let key = (call.pid, call.goid);
+        let Some(mut open) = self.take(key, call.id) else { return };
+        let returned = matches!(call.end, End::Return | End::Tail);
+        if returned && self.finishes && open.response_at.is_some() && !open.is_hijacked {
+            open.answered = Some((call.end_ns, call.end_exact));
+            self.goroutines.entry(key).or_default().push(open);
+            self.settle(key);
+            return;
+        }
+        self.ended(open, call, out);
+    }
+
+    /// Ends the span of a call.
+    fn ended(&mut self, mut open: Open, call: &Call, out: &mut Vec<Span>) {
+        let key = (call.pid, call.goid);
+        match call.end {
+            End::Panic => {
+                let unseen = Panicked { name: "panic".to_owned(), ts_ns: call.end_ns };
+                let panicked = self.panics.get(&key).cloned().unwrap_or(unseen);
+                open.panicked(panicked);
+            }
+            End::Goexit => open.failed("runtime.Goexit"),
+            _ => {}
+        }
+        self.settle(key);
+        let is_finished = match call.end {
+            End::Return | End::Tail => call.end_exact,
+            End::Panic | End::Goexit | End::Switch => true,
+            End::Open | End::Lost | End::Exec => false,
+        };
+        self.end(open, call.end_ns, is_finished, out);
+    }
+
+    /// Ends those spans of a goroutine whose handlers are done: it goes on to something else.
+    fn close_answered(&mut self, key: Key, out: &mut Vec<Span>) {
+        let Some(spans) = self.goroutines.get_mut(&key) else { return };
+        let done: Vec<Open> = spans.extract_if(.., |open| open.answered.is_some()).collect();
+        if spans.is_empty() {
+            self.goroutines.remove(&key);
+        }
+        for mut open in done {
+            let (end_ns, is_exact) = open.answered.unwrap_or_default();
+            if !open.attributes.known.iter().any(|(name, _)| *name == http::STATUS) {
+                let reason = "the end of the response was not seen".to_owned();
+                open.attributes.unavailable.push((http::STATUS, reason));
+            }
+            self.end(open, end_ns, is_exact, out);
+        }
+    }
+
+    fn end(&mut self, open: Open, end_ns: u64, is_finished: bool, out: &mut Vec<Span>) {
+        let left = self.forget(&open);
+        out.push(open.into_span(end_ns, is_finished, left));
+    }
+
+    /// Takes an open span out of all tables. Gives how many of its tree are still open.
+    fn forget(&mut self, open: &Open) -> usize {
+        self.open = self.open.saturating_sub(1);
+        self.alive.remove(&open.context.span);
+        if let Some(response) = open.response_at {
+            self.responses.remove(&(open.pid, response));
+        }
+        if let Some(context) = open.context_at {
+            self.contexts.remove(&(open.pid, context));
+        }
+        let mut left = 0;
+        if let Some(count) = self.trees.get_mut(&open.tree) {
+            *count = count.saturating_sub(1);
+            left = *count;
+        }
+        if left == 0 {
+            self.trees.remove(&open.tree);
+        }
+        left
+    }
+}

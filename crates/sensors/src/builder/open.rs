@@ -1,0 +1,185 @@
+//! A span that is not over.
+
+use crate::catalog::Field;
+use crate::fields::Values;
+use crate::http::{self, Attributes};
+use crate::span::{Attribute, Link, Span, SpanContext, SpanEvent, SpanKind, Status, Witness};
+use timeline::{Call, End};
+
+/// A panic of a goroutine.
+#[derive(Clone, Debug)]
+pub(super) struct Panicked {
+    /// Type of what it carries.
+    pub(super) name: String,
+    pub(super) ts_ns: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Open {
+    /// The call that it is of.
+    pub(super) call: u64,
+    pub(super) kind: SpanKind,
+    pub(super) pid: u32,
+    pub(super) goid: u64,
+    /// What its name begins with.
+    name: String,
+    pub(super) route: Option<String>,
+    pub(super) context: SpanContext,
+    pub(super) parent: Option<u64>,
+    pub(super) parent_by: Option<Witness>,
+    pub(super) links: Vec<Link>,
+    pub(super) tree: u64,
+    start_ns: u64,
+    pub(super) attributes: Attributes,
+    events: Vec<SpanEvent>,
+    status: Status,
+    /// Address of the server's response.
+    pub(super) response_at: Option<u64>,
+    /// Address of the request's context.
+    pub(super) context_at: Option<u64>,
+    /// When the handler returned, and whether that was seen.
+    pub(super) answered: Option<(u64, bool)>,
+    /// The call that brings the response to its end.
+    pub(super) finishing: Option<u64>,
+    pub(super) is_hijacked: bool,
+}
+
+impl Open {
+    pub(super) fn new(call: &Call, kind: SpanKind, name: String, attributes: Attributes) -> Self {
+        Self {
+            call: call.id,
+            kind,
+            pid: call.pid,
+            goid: call.goid,
+            name,
+            route: None,
+            context: SpanContext { trace: 0, span: 0 },
+            parent: None,
+            parent_by: None,
+            links: Vec::new(),
+            tree: 0,
+            start_ns: call.start_ns,
+            attributes,
+            events: Vec::new(),
+            status: Status::Unset,
+            response_at: None,
+            context_at: None,
+            answered: None,
+            finishing: None,
+            is_hijacked: false,
+        }
+    }
+
+    fn set(&mut self, name: &'static str, value: Attribute) {
+        match self.attributes.known.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, known)) => *known = value,
+            None => self.attributes.known.push((name, value)),
+        }
+    }
+
+    /// It failed, in a way that has a name.
+    pub(super) fn failed(&mut self, how: &str) {
+        self.status = Status::Error;
+        self.set("error.type", Attribute::Text(how.to_owned()));
+    }
+
+    pub(super) fn panicked(&mut self, panicked: Panicked) {
+        let Panicked { name, ts_ns } = panicked;
+        self.failed(&name);
+        let attributes = vec![("exception.type", Attribute::Text(name))];
+        self.events.push(SpanEvent { name: "exception", ts_ns, attributes });
+    }
+
+    /// The header of the response went out.
+    pub(super) fn wrote(&mut self, status: Result<i64, &str>) {
+        match status {
+            Ok(status) => self.answer(status, 500),
+            Err(reason) => self.attributes.unavailable.push((http::STATUS, reason.to_owned())),
+        }
+    }
+
+    /// A status, which is a failure from `worst` on.
+    fn answer(&mut self, status: i64, worst: i64) {
+        self.set(http::STATUS, Attribute::Int(status));
+        if status >= worst {
+            self.failed(&status.to_string());
+        }
+    }
+
+    /// Bytes that the handler wrote.
+    pub(super) fn written(&mut self, bytes: Result<i64, &str>) {
+        // What is written in answer to HEAD does not go out.
+        let is_head = self.name == "HEAD";
+        match bytes {
+            Ok(bytes) if bytes > 0 && !is_head => {
+                self.set(http::RESPONSE_SIZE, Attribute::Int(bytes));
+            }
+            Ok(_) => {}
+            Err(reason) => {
+                self.attributes.unavailable.push((http::RESPONSE_SIZE, reason.to_owned()))
+            }
+        }
+    }
+
+    /// What a client got: an error, or a response that may have a status.
+    pub(super) fn response(
+        &mut self,
+        end: End,
+        values: &Values<'_>,
+        has_status: bool,
+        type_name: &mut dyn FnMut(u64) -> Option<String>,
+    ) {
+        if end != End::Return {
+            return;
+        }
+        match values.dynamic_type(Field::Error) {
+            Ok(None) if !has_status => {}
+            Ok(None) => match values.int(Field::Status) {
+                Ok(status) => self.answer(status, 400),
+                Err(reason) => self.attributes.unavailable.push((http::STATUS, reason.to_owned())),
+            },
+            Ok(Some(descriptor)) => {
+                let name = type_name(descriptor);
+                self.failed(name.as_deref().unwrap_or("_OTHER"));
+            }
+            Err(reason) => self.attributes.unavailable.push(("error.type", reason.to_owned())),
+        }
+    }
+
+    /// The span, of which `open_in_tree` others are still open in its tree.
+    pub(super) fn into_span(mut self, end_ns: u64, is_finished: bool, open_in_tree: usize) -> Span {
+        let mut name = self.name;
+        if let Some(route) = self.route {
+            name = format!("{name} {route}");
+            self.attributes.known.push((http::ROUTE, Attribute::Text(route)));
+        }
+        if self.is_hijacked {
+            self.attributes.known.push(("gospect.http.hijacked", Attribute::Bool(true)));
+        }
+        let Attributes { known: mut attributes, mut unavailable } = self.attributes;
+        attributes.sort_by_key(|(name, _)| *name);
+        unavailable.retain(|(name, _)| !attributes.iter().any(|(known, _)| known == name));
+        unavailable.sort();
+        unavailable.dedup();
+        Span {
+            name,
+            kind: self.kind,
+            context: self.context,
+            parent: self.parent,
+            parent_by: self.parent_by,
+            links: self.links,
+            pid: self.pid,
+            goid: self.goid,
+            start_ns: self.start_ns,
+            end_ns,
+            is_finished,
+            status: self.status,
+            attributes,
+            unavailable,
+            events: self.events,
+            tree: self.tree,
+            open_in_tree,
+        }
+    }
+}

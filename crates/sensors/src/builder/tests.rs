@@ -1,0 +1,565 @@
+//! Calls in, spans out, as text.
+
+use super::*;
+use crate::catalog::SENSORS;
+use crate::span::{Attribute, Link};
+use probe::PlannedFunction;
+use probe::value::{Value, ValueKind, ValueSpec};
+use std::fmt::Write as _;
+use timeline::Location;
+
+const HANDLE: &str = "net/http.serverHandler.ServeHTTP";
+const HEADER: &str = "net/http.(*chunkWriter).writeHeader";
+const FINISH: &str = "net/http.(*response).finishRequest";
+const ROUTE: &str = "net/http.(*ServeMux).findHandler";
+const HIJACK: &str = "net/http.(*response).Hijack";
+const PANIC: &str = "runtime.gopanic";
+const CLIENT: &str = "net/http.(*Transport).roundTrip";
+
+/// Names of types by the addresses that the tests give them.
+struct Types;
+
+impl Symbolizer for Types {
+    fn location(&self, _: u32, _: u64) -> Option<Location> {
+        None
+    }
+
+    fn image_location(&self, _: u64) -> Option<Location> {
+        None
+    }
+
+    fn type_name(&self, _: u32, address: u64) -> Option<(String, u8)> {
+        let name = match address {
+            1 => "*errors.errorString",
+            2 => "*net.OpError",
+            _ => return None,
+        };
+        Some((name.to_owned(), 22))
+    }
+}
+
+type Reads = Vec<(Field, String)>;
+
+fn specs(reads: &Reads) -> Vec<ValueSpec> {
+    let spec = |(_, text): &(Field, String)| ValueSpec {
+        name: text.as_str().into(),
+        type_name: "".into(),
+        kind: ValueKind::Pointer,
+    };
+    reads.iter().map(spec).collect()
+}
+
+fn plan() -> Plan {
+    let function = |sensor: &crate::Sensor| PlannedFunction {
+        name: sensor.function.to_owned(),
+        file: String::new(),
+        line: 0,
+        entry: Default::default(),
+        size: 0,
+        traced: true,
+        witness: None,
+        args: specs(&sensor.at_entry()),
+        results: specs(&sensor.at_return()),
+    };
+    Plan { functions: SENSORS.iter().map(function).collect(), ..Plan::default() }
+}
+
+/// A story of calls on goroutines of process 1: every step takes a microsecond.
+struct Story {
+    builder: SpanBuilder,
+    now_ns: u64,
+    last: u64,
+    calls: Vec<Call>,
+    spans: Vec<Span>,
+    /// Records were lost.
+    is_doubtful: bool,
+}
+
+type Given<'a> = &'a [(Field, Value)];
+
+fn text(text: &str) -> Value {
+    Value::String { bytes: text.as_bytes().to_vec(), len: text.len() as u64 }
+}
+
+fn values(reads: &Reads, given: Given<'_>) -> Vec<Value> {
+    let find = |wanted: Field| given.iter().find(|(field, _)| *field == wanted);
+    let missing = || Value::Unavailable("not in this test".to_owned());
+    reads
+        .iter()
+        .map(|(field, _)| find(*field).map_or_else(missing, |(_, value)| value.clone()))
+        .collect()
+}
+
+fn sensor(function: &str) -> (u32, &'static crate::Sensor) {
+    let at = SENSORS.iter().position(|sensor| sensor.function == function).unwrap();
+    (at as u32, &SENSORS[at])
+}
+
+/// A header with these lines, and so many more that were not read.
+fn header(lines: &[(&str, &str)], more: u64) -> Value {
+    let list = |value: &str| Value::List { items: vec![text(value)], len: 1, cap: Some(1) };
+    let entries: Vec<(Value, Value)> =
+        lines.iter().map(|(name, value)| (text(name), list(value))).collect();
+    Value::Map { len: entries.len() as u64 + more, entries }
+}
+
+impl Story {
+    fn new() -> Self {
+        Self::with(SpanOptions { seed: 7, ..SpanOptions::default() })
+    }
+
+    fn with(options: SpanOptions) -> Self {
+        let builder = SpanBuilder::new(&plan(), options);
+        Self {
+            builder,
+            now_ns: 0,
+            last: 0,
+            calls: Vec::new(),
+            spans: Vec::new(),
+            is_doubtful: false,
+        }
+    }
+
+    fn push(&mut self, event: &Event) {
+        self.builder.push(event, &Types, &mut self.spans);
+    }
+
+    fn enter(&mut self, goid: u64, function: &str, given: Given<'_>) -> &mut Self {
+        let (index, sensor) = sensor(function);
+        self.now_ns += 1000;
+        self.last += 1;
+        let call = Call {
+            id: self.last,
+            parent: None,
+            depth: 0,
+            pid: 1,
+            tid: 1,
+            goid,
+            function: index,
+            start_ns: self.now_ns,
+            end_ns: self.now_ns,
+            below_ns: 0,
+            end: End::Open,
+            end_exact: false,
+            args: values(&sensor.at_entry(), given),
+            results: Vec::new(),
+            caller: 0,
+            exit_site: None,
+        };
+        self.calls.push(call.clone());
+        self.push(&Event::Enter(call));
+        self
+    }
+
+    /// Ends the goroutine's innermost call of that function.
+    fn leave(&mut self, goid: u64, function: &str, end: End, given: Given<'_>) -> &mut Self {
+        let (index, sensor) = sensor(function);
+        self.now_ns += 1000;
+        let is_it = |call: &Call| call.goid == goid && call.function == index;
+        let at = self.calls.iter().rposition(is_it).unwrap();
+        let mut call = self.calls.remove(at);
+        let is_exact = end == End::Return && !self.is_doubtful;
+        (call.end, call.end_ns, call.end_exact) = (end, self.now_ns, is_exact);
+        if end == End::Return {
+            call.results = values(&sensor.at_return(), given);
+        }
+        self.push(&Event::Leave(call));
+        self
+    }
+
+    fn done(&mut self, goid: u64, function: &str, given: Given<'_>) -> &mut Self {
+        self.leave(goid, function, End::Return, given)
+    }
+
+    fn created(&mut self, creator: u64, goid: u64) -> &mut Self {
+        self.builder.created(1, creator, goid);
+        self
+    }
+
+    /// A request comes in.
+    fn request(&mut self, goid: u64, response: u64, path: &str, lines: Value) -> &mut Self {
+        let given = [
+            (Field::Response, Value::Pointer(response)),
+            (Field::Method, text("GET")),
+            (Field::Path, text(path)),
+            (Field::Host, text("shop.test:8080")),
+            (Field::Protocol, text("HTTP/1.1")),
+            (Field::Length, Value::Int(0)),
+            (Field::Peer, text("10.0.0.9:4242")),
+            (Field::Tls, Value::Unavailable("nil pointer on the way".to_owned())),
+            (Field::Context, Value::Pointer(response + 0x1000)),
+            (Field::Header, lines),
+        ];
+        self.enter(goid, HANDLE, &given)
+    }
+
+    /// The handler returns, and its response goes out.
+    fn respond(&mut self, goid: u64, response: u64, status: i64) -> &mut Self {
+        let at = (Field::Response, Value::Pointer(response));
+        self.done(goid, HANDLE, &[])
+            .enter(goid, FINISH, &[at.clone(), (Field::Written, Value::Int(12))])
+            .enter(goid, HEADER, &[at, (Field::Status, Value::Int(status))])
+            .done(goid, HEADER, &[])
+            .done(goid, FINISH, &[])
+    }
+
+    fn ask(&mut self, goid: u64, host: &str, lines: Value) -> &mut Self {
+        let given = [
+            (Field::Method, text("")),
+            (Field::Scheme, text("http")),
+            (Field::Host, text(host)),
+            (Field::Path, text("/stock")),
+            (Field::Length, Value::Int(0)),
+            (Field::Header, lines),
+        ];
+        self.enter(goid, CLIENT, &given)
+    }
+
+    fn answer(&mut self, goid: u64, status: i64) -> &mut Self {
+        let given = [(Field::Status, Value::Int(status)), (Field::Error, Value::NilInterface)];
+        self.done(goid, CLIENT, &given)
+    }
+
+    fn call(&mut self, goid: u64, host: &str) -> &mut Self {
+        self.ask(goid, host, none()).answer(goid, 200)
+    }
+
+    /// The spans, ids by the order in which they are met.
+    fn told(&mut self) -> String {
+        self.builder.finish(&mut self.spans);
+        assert_eq!((self.builder.open, self.builder.responses.len()), (0, 0));
+        assert!(self.builder.contexts.is_empty());
+        assert!(self.builder.goroutines.is_empty() && self.builder.alive.is_empty());
+        assert!(self.builder.trees.is_empty() && self.builder.panics.is_empty());
+        let mut ids: Vec<u128> = Vec::new();
+        let mut text = String::new();
+        for span in &self.spans {
+            let mut id = |id: u128| match ids.iter().position(|known| *known == id) {
+                Some(at) => at,
+                None => {
+                    ids.push(id);
+                    ids.len() - 1
+                }
+            };
+            let Span { name, kind, context, goid, start_ns, end_ns, .. } = span;
+            let (trace, own) = (id(context.trace), id(context.span.into()));
+            let tree = id(span.tree.into());
+            _ = write!(text, "{name} | {} t{trace} s{own} tree s{tree}", kind.name());
+            if let (Some(parent), Some(by)) = (span.parent, span.parent_by) {
+                _ = write!(text, " under s{} by {}", id(parent.into()), by.name());
+            }
+            for Link { context, by } in &span.links {
+                let (trace, span) = (id(context.trace), id(context.span.into()));
+                _ = write!(text, " beside t{trace} s{span} by {}", by.name());
+            }
+            let end = if span.is_finished { "" } else { " unfinished" };
+            let times = (start_ns / 1000, end_ns / 1000);
+            _ = write!(text, " | g{goid} {}-{} us{end}", times.0, times.1);
+            _ = writeln!(text, " {} {} left", span.status.name(), span.open_in_tree);
+            for event in &span.events {
+                _ = writeln!(
+                    text,
+                    "  {} at {} us {:?}",
+                    event.name,
+                    event.ts_ns / 1000,
+                    event.attributes
+                );
+            }
+        }
+        text
+    }
+}
+
+fn none() -> Value {
+    header(&[], 0)
+}
+
+/// Attributes of the one span of that kind.
+fn attributes(story: &mut Story) -> String {
+    story.builder.finish(&mut story.spans);
+    let [span] = &story.spans[..] else { panic!("{:?}", story.spans) };
+    let mut text = String::new();
+    for (name, value) in &span.attributes {
+        _ = writeln!(text, "{name} = {value}");
+    }
+    for (name, reason) in &span.unavailable {
+        _ = writeln!(text, "{name}: {reason}");
+    }
+    text
+}
+
+#[test]
+fn a_request_has_what_the_conventions_ask_for() {
+    let mut story = Story::new();
+    story.request(4, 0xa0, "/a/7", none());
+    story.enter(4, ROUTE, &[]).done(4, ROUTE, &[(Field::Pattern, text("GET /a/{id}"))]);
+    story.respond(4, 0xa0, 503);
+    let expected = "\
+client.address = 10.0.0.9
+client.port = 4242
+error.type = 503
+http.request.method = GET
+http.response.body.size = 12
+http.response.status_code = 503
+http.route = /a/{id}
+network.peer.address = 10.0.0.9
+network.peer.port = 4242
+network.protocol.version = 1.1
+server.address = shop.test
+server.port = 8080
+url.path = /a/7
+url.scheme = http
+";
+    assert_eq!(attributes(&mut story), expected);
+    let expected = "GET /a/{id} | server t0 s1 tree s1 | g4 1-8 us error 0 left\n";
+    assert_eq!(story.told(), expected);
+}
+
+#[test]
+fn a_client_has_what_the_conventions_ask_for() {
+    let mut story = Story::new();
+    story.ask(4, "stock.test", none());
+    let failed = [(Field::Error, Value::Interface { type_word: 2, data: 0xc0 })];
+    story.done(4, CLIENT, &failed);
+    let expected = "\
+error.type = *net.OpError
+http.request.method = GET
+server.address = stock.test
+server.port = 80
+url.full = http://stock.test/stock
+";
+    assert_eq!(attributes(&mut story), expected);
+}
+
+#[test]
+fn what_can_not_be_read_costs_itself_and_says_why() {
+    let mut story = Story::new();
+    let given = [
+        (Field::Response, Value::Pointer(0xa0)),
+        (Field::Method, text("BREW")),
+        (Field::Path, Value::String { bytes: b"/pot".to_vec(), len: 9000 }),
+        (Field::Header, header(&[("Cookie", "a=b")], 8)),
+    ];
+    story.enter(4, HANDLE, &given).done(4, HANDLE, &[]);
+    let expected = "\
+http.request.method = _OTHER
+http.request.method_original = BREW
+url.path = /pot…
+client.address: not in this test
+http.request.body.size: not in this test
+http.response.status_code: the end of the response was not seen
+network.protocol.version: not in this test
+server.address: not in this test
+traceparent: 1 of 9 headers were read
+url.scheme: not in this test
+";
+    assert_eq!(attributes(&mut story), expected);
+    assert_eq!(story.spans[0].name, "HTTP");
+}
+
+const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+const SENT: &str = "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01";
+
+#[test]
+fn a_trace_goes_through_two_services() {
+    let mut story = Story::new();
+    story.request(4, 0xa0, "/buy", header(&[("Traceparent", TRACE)], 0));
+    story.ask(4, "stock.test", header(&[("Traceparent", SENT)], 0));
+    story.request(9, 0xb0, "/stock", header(&[("Traceparent", SENT)], 0));
+    story.respond(9, 0xb0, 200).answer(4, 200).respond(4, 0xa0, 200);
+    let expected = "\
+GET | server t0 s1 tree s2 under s3 by traceparent | g9 3-8 us unset 2 left
+GET | client t0 s3 tree s2 under s2 by frame | g4 2-9 us unset 1 left
+GET | server t0 s2 tree s2 under s4 by traceparent | g4 1-14 us unset 0 left
+";
+    assert_eq!(story.told(), expected);
+}
+
+#[test]
+fn a_header_that_is_handed_on_gives_no_id_twice() {
+    let mut story = Story::new();
+    let same = || header(&[("Traceparent", TRACE)], 0);
+    story.request(4, 0xa0, "/buy", same());
+    story.ask(4, "stock.test", same()).answer(4, 302).ask(4, "other.test", same()).answer(4, 200);
+    story.respond(4, 0xa0, 200);
+    let expected = "\
+GET | client t0 s1 tree s2 under s2 by frame | g4 2-3 us unset 1 left
+GET | client t0 s3 tree s2 under s2 by frame | g4 4-5 us unset 1 left
+GET | server t0 s2 tree s2 under s4 by traceparent | g4 1-10 us unset 0 left
+";
+    assert_eq!(story.told(), expected);
+}
+
+#[test]
+fn goroutines_of_a_request_are_its_own_and_those_that_outlive_it_are_not() {
+    let mut story = Story::new();
+    story.request(4, 0xa0, "/fan", none());
+    // Four levels: 4 makes 11, 11 makes 12, 12 makes 13.
+    story.created(4, 11).created(11, 12).created(12, 13).created(4, 14);
+    story.call(13, "a.test").ask(14, "b.test", none());
+    story.respond(4, 0xa0, 200);
+    story.answer(14, 200);
+    // 11 was made in a request that is over, and so is what it makes now.
+    story.call(11, "c.test").created(11, 15).call(15, "d.test");
+    // A goroutine of nobody.
+    story.created(1, 20).call(20, "e.test").call(20, "f.test");
+    let expected = "\
+GET | client t0 s1 tree s2 under s2 by goroutine | g13 2-3 us unset 1 left
+GET | server t0 s2 tree s2 | g4 1-9 us unset 1 left
+GET | client t0 s3 tree s2 under s2 by goroutine | g14 4-10 us unset 0 left
+GET | client t4 s5 tree s5 beside t0 s2 by goroutine | g11 11-12 us unset 0 left
+GET | client t6 s7 tree s7 beside t0 s2 by goroutine | g15 13-14 us unset 0 left
+GET | client t8 s9 tree s9 | g20 15-16 us unset 0 left
+GET | client t10 s11 tree s11 | g20 17-18 us unset 0 left
+";
+    assert_eq!(story.told(), expected);
+}
+
+#[test]
+fn handlers_end_in_every_way() {
+    let mut story = Story::new();
+    let error = [(Field::PanicValue, Value::Interface { type_word: 1, data: 0xc0 })];
+    let abort = [error[0].clone(), (Field::PanicText, text("net/http: abort Handler"))];
+    let panics = |story: &mut Story, given: Given<'_>| {
+        story.request(4, 0xa0, "/p", none()).enter(4, PANIC, given);
+        story.leave(4, PANIC, End::Panic, &[]).leave(4, HANDLE, End::Panic, &[]);
+    };
+    panics(&mut story, &error);
+    panics(&mut story, &abort);
+    panics(&mut story, &[(Field::PanicValue, Value::Interface { type_word: 9, data: 0 })]);
+    // Recovered by the handler itself.
+    story.request(4, 0xa0, "/r", none()).enter(4, PANIC, &error).leave(4, PANIC, End::Panic, &[]);
+    story.respond(4, 0xa0, 200);
+    story.request(4, 0xa0, "/h", none());
+    let at = [(Field::Response, Value::Pointer(0xa0))];
+    story.enter(4, HIJACK, &at).done(4, HIJACK, &[(Field::Error, Value::NilInterface)]);
+    story.done(4, HANDLE, &[]);
+    story.request(4, 0xa0, "/g", none()).leave(4, HANDLE, End::Goexit, &[]);
+    story.request(5, 0xb0, "/o", none()).leave(5, HANDLE, End::Open, &[]);
+    let expected = "\
+GET | server t0 s1 tree s1 | g4 1-4 us error 0 left
+  exception at 2 us [(\"exception.type\", Text(\"*errors.errorString\"))]
+GET | server t2 s3 tree s3 | g4 5-8 us error 0 left
+  exception at 6 us [(\"exception.type\", Text(\"net/http.ErrAbortHandler\"))]
+GET | server t4 s5 tree s5 | g4 9-12 us error 0 left
+  exception at 10 us [(\"exception.type\", Text(\"panic\"))]
+GET | server t6 s7 tree s7 | g4 13-20 us unset 0 left
+GET | server t8 s9 tree s9 | g4 21-24 us unset 0 left
+GET | server t10 s11 tree s11 | g4 25-26 us error 0 left
+GET | server t12 s13 tree s13 | g5 27-28 us unfinished unset 0 left
+";
+    assert_eq!(story.told(), expected);
+    let hijacked = ("gospect.http.hijacked", Attribute::Bool(true));
+    assert!(story.spans[4].attributes.contains(&hijacked));
+}
+
+#[test]
+fn an_end_that_may_be_another_calls_says_nothing() {
+    let mut story = Story::new();
+    story.request(4, 0xa0, "/", none()).ask(4, "a.test", none());
+    story.is_doubtful = true;
+    story.answer(4, 500).done(4, HANDLE, &[]);
+    story.is_doubtful = false;
+    let at = [(Field::Response, Value::Pointer(0xa0))];
+    story.enter(4, FINISH, &at).done(4, FINISH, &[]);
+    let expected = "\
+GET | client t0 s1 tree s2 under s2 by frame | g4 2-3 us unfinished unset 1 left
+GET | server t0 s2 tree s2 | g4 1-6 us unfinished unset 0 left
+";
+    assert_eq!(story.told(), expected);
+}
+
+#[test]
+fn a_route_that_is_found_on_another_goroutine_is_the_requests() {
+    let mut story = Story::new();
+    story.request(4, 0xa0, "/t", none()).created(4, 11);
+    story.enter(11, ROUTE, &[]).done(11, ROUTE, &[(Field::Pattern, text("/{any}"))]);
+    // Of nobody.
+    story.enter(12, ROUTE, &[]).done(12, ROUTE, &[(Field::Pattern, text("/no"))]);
+    story.respond(4, 0xa0, 200);
+    assert_eq!(story.told(), "GET /{any} | server t0 s1 tree s1 | g4 1-10 us unset 0 left\n");
+}
+
+#[test]
+fn a_context_that_is_handed_on_says_whose_work_it_is() {
+    const QUERY: &str = "database/sql.(*DB).QueryContext";
+    let mut story = Story::new();
+    let of = |response: u64| [(Field::Context, Value::Pointer(response + 0x1000))];
+    let done = [(Field::Error, Value::NilInterface)];
+    // 11 is a worker that the first request started; it works for both.
+    story.request(4, 0xa0, "/a", none()).created(4, 11).request(5, 0xb0, "/b", none());
+    story.enter(11, QUERY, &of(0xa0)).done(11, QUERY, &done);
+    story.enter(11, QUERY, &of(0xb0)).done(11, QUERY, &done);
+    // 12 is one of nobody.
+    story.enter(12, QUERY, &of(0xb0)).done(12, QUERY, &done);
+    story.respond(4, 0xa0, 200);
+    story.enter(11, QUERY, &of(0xb0)).done(11, QUERY, &done);
+    story.respond(5, 0xb0, 200);
+    let expected = "\
+other_sql | client t0 s1 tree s2 under s2 by goroutine | g11 3-4 us unset 1 left
+other_sql | client t3 s4 tree s4 beside t0 s2 by goroutine beside t5 s6 by context | g11 5-6 us unset 0 left
+other_sql | client t5 s7 tree s6 under s6 by context | g12 7-8 us unset 1 left
+GET | server t0 s2 tree s2 | g4 1-13 us unset 0 left
+other_sql | client t5 s8 tree s6 under s6 by context | g11 14-15 us unset 1 left
+GET | server t5 s6 tree s6 | g5 2-20 us unset 0 left
+";
+    assert_eq!(story.told(), expected);
+}
+
+#[test]
+fn databases_are_asked_within_requests() {
+    const QUERY: &str = "database/sql.(*DB).QueryContext";
+    const COMMIT: &str = "database/sql.(*Tx).Commit";
+    let told = |statements| {
+        let mut story = Story::with(SpanOptions { statements, ..SpanOptions::default() });
+        story.request(4, 0xa0, "/", none());
+        let secret = text("-- all\n /* of\n them */ select * from t where name = 'x'");
+        story.enter(4, QUERY, &[(Field::Statement, secret)]);
+        story.done(4, QUERY, &[(Field::Error, Value::NilInterface)]);
+        story.enter(4, QUERY, &[(Field::Statement, text("{call}"))]);
+        story.done(4, QUERY, &[(Field::Error, Value::NilInterface)]);
+        story.enter(4, COMMIT, &[]);
+        story.done(4, COMMIT, &[(Field::Error, Value::Interface { type_word: 1, data: 0 })]);
+        // What is deferred for the case of an error.
+        const ROLLBACK: &str = "database/sql.(*Tx).rollback";
+        let over = text("sql: transaction has already been committed or rolled back");
+        let error = (Field::Error, Value::Interface { type_word: 1, data: 0 });
+        story.enter(4, ROLLBACK, &[]).done(4, ROLLBACK, &[error, (Field::ErrorText, over)]);
+        story.respond(4, 0xa0, 200);
+        let lines = story.told();
+        let attributes = story.spans.iter().take(3).map(|span| format!("{:?}\n", span.attributes));
+        lines + &attributes.collect::<String>()
+    };
+    let expected = "\
+SELECT | client t0 s1 tree s2 under s2 by frame | g4 2-3 us unset 1 left
+other_sql | client t0 s3 tree s2 under s2 by frame | g4 4-5 us unset 1 left
+COMMIT | client t0 s4 tree s2 under s2 by frame | g4 6-7 us error 1 left
+GET | server t0 s2 tree s2 | g4 1-14 us unset 0 left
+[(\"db.operation.name\", Text(\"SELECT\")), (\"db.system.name\", Text(\"other_sql\"))]
+[(\"db.system.name\", Text(\"other_sql\"))]
+[(\"db.operation.name\", Text(\"COMMIT\")), (\"db.system.name\", Text(\"other_sql\")), \
+(\"error.type\", Text(\"*errors.errorString\"))]
+";
+    assert_eq!(told(false), expected);
+    assert!(told(true).contains("db.query.text"));
+}
+
+#[test]
+fn what_is_remembered_has_an_end() {
+    let mut story = Story::with(SpanOptions { seed: 1, open: 2, origins: 3, statements: false });
+    for goid in 1..=4 {
+        story.request(goid, goid, "/", none());
+    }
+    for goid in 11..=20 {
+        story.created(1, goid);
+    }
+    assert_eq!(story.builder.refused(), 2);
+    let known = (11..=20).filter(|goid| story.builder.origins.get((1, *goid)).is_some()).count();
+    assert_eq!(known, 3);
+    for goid in 1..=4 {
+        story.respond(goid, goid, 200);
+    }
+    story.push(&Event::ProcessExit { pid: 1, ts_ns: 0 });
+    assert!(story.builder.origins.get((1, 20)).is_none());
+    assert_eq!(story.told().lines().count(), 2);
+}

@@ -1,0 +1,372 @@
+//! The sensors: which functions, what is read there, what it means.
+//!
+//! Expressions name fields, never a version; where versions call a thing differently, there is one
+//! expression for each name, and the first that gives a value counts.
+
+use probe::Plan;
+use probe::expression::{Operand, Params};
+use probe::pattern::Pattern;
+use probe::selection::{Selection, Wanted};
+
+/// What a call of a watched function means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A server handles a request for as long as it runs.
+    ServerRequest,
+    /// The header of a response is made for the wire.
+    ServerHeader,
+    /// A response is brought to its end, behind the handler.
+    ServerFinish,
+    /// A ServeMux chose a pattern for a request.
+    Route,
+    /// A handler takes the connection over.
+    Hijack,
+    /// A goroutine panics.
+    Panic,
+    /// A client sends a request and waits for the header of the response.
+    ClientRequest,
+    /// A database is asked: for this, or for what its statement begins with.
+    Database(Option<&'static str>),
+}
+
+/// What a value that is read means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Field {
+    /// Address of a part of a server's `response`: tells what is of one request from what is of others.
+    Response,
+    /// Status code.
+    Status,
+    /// Bytes of the response's body.
+    Written,
+    /// Method.
+    Method,
+    /// Path of the URL.
+    Path,
+    /// Query of the URL; only when it is asked for.
+    Query,
+    /// Scheme of the URL.
+    Scheme,
+    /// Host, with or without a port.
+    Host,
+    /// Protocol, as `HTTP/1.1`.
+    Protocol,
+    /// Length of the request's body, -1 when unknown.
+    Length,
+    /// Address and port of the peer.
+    Peer,
+    /// Address of a part of what is known of the TLS connection; a nil pointer on the way without one.
+    Tls,
+    /// The header.
+    Header,
+    /// Pattern of a route.
+    Pattern,
+    /// Address of a request's own context, and of those that a context comes from.
+    Context,
+    /// Text of a statement.
+    Statement,
+    /// An error.
+    Error,
+    /// Text of an error, when it is a plain one.
+    ErrorText,
+    /// What a panic carries.
+    PanicValue,
+    /// Its text, when it is a plain error.
+    PanicText,
+}
+
+/// One value of a sensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// What it means.
+    pub field: Field,
+    /// The expression, as [`Operand`] writes it.
+    pub expression: &'static str,
+}
+
+/// One watched function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sensor {
+    /// Name as pclntab has it.
+    pub function: &'static str,
+    /// What its calls mean.
+    pub role: Role,
+    /// What is read at the entry.
+    pub entry: &'static [Read],
+    /// What is read at returns.
+    pub exit: &'static [Read],
+    /// The context, as an expression: those that it comes from are read too.
+    pub context: Option<&'static str>,
+}
+
+/// What contexts may be made of, one inside the other, the innermost being that of a request, which is a
+/// `cancelCtx` (`net/http.(*conn).readRequest`, `(*http2serverConn).newStream`). Each has the one that it comes
+/// from in its field `Context` (`context/context.go`).
+const CONTEXTS: [&[&str]; 9] = [
+    &[],
+    &["valueCtx"],
+    &["cancelCtx"],
+    &["timerCtx"],
+    &["valueCtx", "valueCtx"],
+    &["cancelCtx", "valueCtx"],
+    &["timerCtx", "valueCtx"],
+    &["timerCtx", "cancelCtx"],
+    &["timerCtx", "timerCtx"],
+];
+
+/// Expressions for the address of a request's context that one comes from.
+fn context_expressions(context: &str) -> impl Iterator<Item = String> {
+    CONTEXTS.iter().map(move |outer| {
+        let outer = outer.iter().map(|name| format!(".(*context.{name}).Context"));
+        format!("&{context}{}.(*context.cancelCtx).Context", outer.collect::<String>())
+    })
+}
+
+impl Sensor {
+    /// All that is read at the entry, with what it means.
+    pub fn at_entry(&self) -> Vec<(Field, String)> {
+        let chain = self.context.into_iter().flat_map(context_expressions);
+        owned(self.entry).chain(chain.map(|expression| (Field::Context, expression))).collect()
+    }
+
+    /// All that is read at returns, with what it means.
+    pub fn at_return(&self) -> Vec<(Field, String)> {
+        owned(self.exit).collect()
+    }
+}
+
+fn owned(reads: &[Read]) -> impl Iterator<Item = (Field, String)> {
+    reads.iter().map(|read| (read.field, read.expression.to_owned()))
+}
+
+const fn read(field: Field, expression: &'static str) -> Read {
+    Read { field, expression }
+}
+
+/// A method of database/sql that asks a database for one thing.
+const fn sql(
+    function: &'static str,
+    operation: &'static str,
+    context: &'static str,
+    exit: &'static [Read],
+) -> Sensor {
+    let role = Role::Database(Some(operation));
+    Sensor { function, role, entry: &[], exit, context: Some(context) }
+}
+
+/// One that asks for what a statement says.
+const fn statement(function: &'static str, entry: &'static [Read]) -> Sensor {
+    Sensor { function, role: Role::Database(None), entry, exit: SECOND, context: Some("ctx") }
+}
+
+/// Of a response over HTTP/2. Its status is 0 as long as there is none: then it becomes 200.
+const STREAM: &[Read] = &[
+    read(Field::Response, "&w.rws.status"),
+    read(Field::Status, "w.rws.status"),
+    read(Field::Written, "w.rws.wroteBytes"),
+];
+
+const FIRST: &[Read] = &[read(Field::Error, "~r0")];
+const ROLLED_BACK: &[Read] = &[FIRST[0], read(Field::ErrorText, "~r0.(*errors.errorString).s")];
+const SECOND: &[Read] = &[read(Field::Error, "~r1")];
+const QUERY: &[Read] = &[read(Field::Statement, "query")];
+const PREPARED: &[Read] = &[read(Field::Statement, "s.query")];
+
+/// All sensors. Functions and fields are those of net/http (`server.go`, `servemux121.go`, `transport.go`) database/sql
+/// (`sql.go`) and runtime (`panic.go`) of Go 1.19 to 1.27.
+pub const SENSORS: &[Sensor] = &[
+    Sensor {
+        function: "net/http.serverHandler.ServeHTTP",
+        role: Role::ServerRequest,
+        entry: &[
+            read(Field::Response, "&rw.(*net/http.response).status"),
+            // HTTP/2, up to Go 1.26 and since.
+            read(Field::Response, "&rw.(*net/http.http2responseWriter).rws.status"),
+            read(Field::Response, "&rw.(net/http.http2ResponseWriter).rws.status"),
+            read(Field::Method, "req.Method"),
+            read(Field::Path, "req.URL.Path"),
+            read(Field::Query, "req.URL.RawQuery"),
+            read(Field::Host, "req.Host"),
+            read(Field::Protocol, "req.Proto"),
+            read(Field::Length, "req.ContentLength"),
+            read(Field::Peer, "req.RemoteAddr"),
+            read(Field::Tls, "&req.TLS.Version"),
+            read(Field::Context, "&req.ctx.(*context.cancelCtx).Context"),
+            read(Field::Header, "req.Header"),
+        ],
+        exit: &[],
+        context: None,
+    },
+    Sensor {
+        function: "net/http.(*chunkWriter).writeHeader",
+        role: Role::ServerHeader,
+        entry: &[read(Field::Response, "&cw.res.status"), read(Field::Status, "cw.res.status")],
+        exit: &[],
+        context: None,
+    },
+    Sensor {
+        function: "net/http.(*response).finishRequest",
+        role: Role::ServerFinish,
+        entry: &[read(Field::Response, "&w.status"), read(Field::Written, "w.written")],
+        exit: &[],
+        context: None,
+    },
+    // HTTP/2, up to Go 1.26 and since.
+    Sensor {
+        function: "net/http.(*http2responseWriter).handlerDone",
+        role: Role::ServerFinish,
+        entry: STREAM,
+        exit: &[],
+        context: None,
+    },
+    Sensor {
+        function: "net/http/internal/http2.(*responseWriter).handlerDone",
+        role: Role::ServerFinish,
+        entry: STREAM,
+        exit: &[],
+        context: None,
+    },
+    // From Go 1.22 on; with GODEBUG=httpmuxgo121=1 the one below does its work.
+    Sensor {
+        function: "net/http.(*ServeMux).findHandler",
+        role: Role::Route,
+        entry: &[],
+        exit: &[read(Field::Pattern, "patStr")],
+        context: None,
+    },
+    Sensor {
+        function: "net/http.(*serveMux121).findHandler",
+        role: Role::Route,
+        entry: &[],
+        exit: &[read(Field::Pattern, "pattern")],
+        context: None,
+    },
+    Sensor {
+        function: "net/http.(*ServeMux).Handler",
+        role: Role::Route,
+        entry: &[],
+        exit: &[read(Field::Pattern, "pattern")],
+        context: None,
+    },
+    Sensor {
+        function: "net/http.(*response).Hijack",
+        role: Role::Hijack,
+        entry: &[read(Field::Response, "&w.status")],
+        exit: &[read(Field::Error, "err")],
+        context: None,
+    },
+    Sensor {
+        function: "runtime.gopanic",
+        role: Role::Panic,
+        entry: &[read(Field::PanicValue, "e"), read(Field::PanicText, "e.(*errors.errorString).s")],
+        exit: &[],
+        context: None,
+    },
+    Sensor {
+        function: "net/http.(*Transport).roundTrip",
+        role: Role::ClientRequest,
+        entry: &[
+            read(Field::Method, "req.Method"),
+            read(Field::Scheme, "req.URL.Scheme"),
+            read(Field::Host, "req.URL.Host"),
+            read(Field::Path, "req.URL.Path"),
+            read(Field::Query, "req.URL.RawQuery"),
+            read(Field::Length, "req.ContentLength"),
+            read(Field::Header, "req.Header"),
+        ],
+        // The results got names with Go 1.23.
+        exit: &[
+            read(Field::Status, "~r0.StatusCode"),
+            read(Field::Status, "_.StatusCode"),
+            read(Field::Error, "~r1"),
+            read(Field::Error, "err"),
+        ],
+        context: Some("req.ctx"),
+    },
+    // The other methods of these types call one of these.
+    statement("database/sql.(*DB).QueryContext", QUERY),
+    statement("database/sql.(*DB).ExecContext", QUERY),
+    statement("database/sql.(*Conn).QueryContext", QUERY),
+    statement("database/sql.(*Conn).ExecContext", QUERY),
+    statement("database/sql.(*Tx).QueryContext", QUERY),
+    statement("database/sql.(*Tx).ExecContext", QUERY),
+    statement("database/sql.(*Stmt).QueryContext", PREPARED),
+    statement("database/sql.(*Stmt).ExecContext", PREPARED),
+    sql("database/sql.(*DB).PrepareContext", "PREPARE", "ctx", SECOND),
+    sql("database/sql.(*Conn).PrepareContext", "PREPARE", "ctx", SECOND),
+    sql("database/sql.(*Tx).PrepareContext", "PREPARE", "ctx", SECOND),
+    sql("database/sql.(*DB).BeginTx", "BEGIN", "ctx", SECOND),
+    sql("database/sql.(*Conn).BeginTx", "BEGIN", "ctx", SECOND),
+    sql("database/sql.(*Tx).Commit", "COMMIT", "tx.ctx", FIRST),
+    // Its exported sibling is inlined. One of a transaction that is over asks for nothing.
+    sql("database/sql.(*Tx).rollback", "ROLLBACK", "tx.ctx", ROLLED_BACK),
+    sql("database/sql.(*DB).PingContext", "PING", "ctx", FIRST),
+    sql("database/sql.(*Conn).PingContext", "PING", "ctx", FIRST),
+];
+
+/// What is read besides what is always read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SensorOptions {
+    /// Queries of URLs.
+    pub queries: bool,
+}
+
+impl SensorOptions {
+    fn wants(self, field: Field) -> bool {
+        field != Field::Query || self.queries
+    }
+}
+
+/// The functions of all sensors, with what to read there.
+pub fn selection(options: SensorOptions) -> Selection {
+    let operands = |expressions: Vec<String>| -> Vec<Operand> {
+        expressions.iter().filter_map(|text| Operand::parse(text).ok()).collect()
+    };
+    let wanted = |sensor: &Sensor| {
+        let expressions = |reads: &[(Field, String)]| -> Vec<String> {
+            let wanted = reads.iter().filter(|(field, _)| options.wants(*field));
+            wanted.map(|(_, expression)| expression.clone()).collect()
+        };
+        Some(Wanted {
+            text: sensor.function.to_owned(),
+            pattern: Pattern::parse(sensor.function).ok()?,
+            params: Some(Params::Values(operands(expressions(&sensor.at_entry())))),
+            results: Some(operands(expressions(&sensor.at_return()))),
+        })
+    };
+    Selection { wanted: SENSORS.iter().filter_map(wanted).collect(), ..Selection::default() }
+}
+
+/// Whether a plan watches a function whose calls are spans.
+pub fn is_sensed(plan: &Plan) -> bool {
+    let is_span =
+        |role| matches!(role, Role::ServerRequest | Role::ClientRequest | Role::Database(_));
+    let mut traced = plan.functions.iter().filter(|function| function.traced);
+    traced.any(|function| {
+        SENSORS.iter().any(|sensor| sensor.function == function.name && is_span(sensor.role))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_expression_stands_as_plans_write_it() {
+        for sensor in SENSORS {
+            for (_, text) in sensor.at_entry().into_iter().chain(sensor.at_return()) {
+                assert_eq!(Operand::parse(&text).unwrap().to_string(), text, "{}", sensor.function);
+            }
+        }
+    }
+
+    #[test]
+    fn queries_are_read_only_when_asked_for() {
+        let read = |options| {
+            let selection = selection(options);
+            assert_eq!(selection.wanted.len(), SENSORS.len());
+            format!("{:?}", selection.wanted).matches("RawQuery").count()
+        };
+        assert_eq!(read(SensorOptions::default()), 0);
+        assert_eq!(read(SensorOptions { queries: true }), 2);
+    }
+}

@@ -1,0 +1,234 @@
+//! HTTP by OpenTelemetry's semantic conventions (version 1.27 and later, stable since 1.23).
+
+use crate::catalog::Field;
+use crate::fields::Values;
+use crate::span::Attribute;
+
+/// Attributes and what is missing of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Attributes {
+    pub(crate) known: Vec<(&'static str, Attribute)>,
+    pub(crate) unavailable: Vec<(&'static str, String)>,
+}
+
+impl Attributes {
+    pub(crate) fn text(&mut self, name: &'static str, text: impl Into<String>) {
+        self.known.push((name, Attribute::Text(text.into())));
+    }
+
+    pub(crate) fn int(&mut self, name: &'static str, number: i64) {
+        self.known.push((name, Attribute::Int(number)));
+    }
+
+    /// The value, or nothing and the reason.
+    fn take<T>(&mut self, name: &'static str, value: Result<T, &str>) -> Option<T> {
+        match value {
+            Ok(value) => Some(value),
+            Err(reason) => {
+                self.unavailable.push((name, reason.to_owned()));
+                None
+            }
+        }
+    }
+}
+
+const METHOD: &str = "http.request.method";
+const ORIGINAL: &str = "http.request.method_original";
+pub(crate) const STATUS: &str = "http.response.status_code";
+pub(crate) const ROUTE: &str = "http.route";
+pub(crate) const RESPONSE_SIZE: &str = "http.response.body.size";
+const REQUEST_SIZE: &str = "http.request.body.size";
+
+/// Methods that the conventions know (RFC 9110 and PATCH).
+const METHODS: [&str; 9] =
+    ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
+
+/// Adds the method, and gives what a span's name begins with.
+fn method(values: &Values<'_>, attributes: &mut Attributes) -> String {
+    let Some(method) = attributes.take(METHOD, values.text(Field::Method)) else {
+        return "HTTP".to_owned();
+    };
+    // A client's request without one is a GET.
+    let method = if method.is_empty() { "GET".to_owned() } else { method };
+    if METHODS.contains(&&*method) {
+        attributes.text(METHOD, method.clone());
+        return method;
+    }
+    attributes.text(METHOD, "_OTHER");
+    attributes.text(ORIGINAL, method);
+    "HTTP".to_owned()
+}
+
+/// Host and port of `host:port`, of either alone, and of IPv6 addresses in brackets.
+fn host_and_port(text: &str) -> (&str, Option<i64>) {
+    let port = |text: &str| text.parse::<u16>().ok().map(i64::from);
+    if let Some(rest) = text.strip_prefix('[')
+        && let Some((host, rest)) = rest.split_once(']')
+    {
+        return (host, rest.strip_prefix(':').and_then(port));
+    }
+    match text.rsplit_once(':') {
+        Some((host, digits)) if !host.contains(':') => (host, port(digits)),
+        _ => (text, None),
+    }
+}
+
+/// Adds an address and, when there is one, a port.
+fn endpoint(
+    text: &str,
+    names: [&'static str; 2],
+    default_port: Option<i64>,
+    attributes: &mut Attributes,
+) {
+    let (host, port) = host_and_port(text);
+    if host.is_empty() {
+        return;
+    }
+    attributes.text(names[0], host);
+    if let Some(port) = port.or(default_port) {
+        attributes.int(names[1], port);
+    }
+}
+
+fn request_size(values: &Values<'_>, attributes: &mut Attributes) {
+    let length = attributes.take(REQUEST_SIZE, values.int(Field::Length));
+    // None, or not known.
+    if let Some(length) = length.filter(|length| *length > 0) {
+        attributes.int(REQUEST_SIZE, length);
+    }
+}
+
+fn query(values: &Values<'_>, attributes: &mut Attributes) {
+    // Not read unless it is asked for: that is no reason.
+    if let Ok(query) = values.text(Field::Query)
+        && !query.is_empty()
+    {
+        attributes.text("url.query", query);
+    }
+}
+
+/// What a request tells a server, and what the name of its span begins with.
+pub(crate) fn server_request(values: &Values<'_>) -> (String, Attributes) {
+    let mut attributes = Attributes::default();
+    let name = method(values, &mut attributes);
+    if let Some(path) = attributes.take("url.path", values.text(Field::Path)) {
+        attributes.text("url.path", path);
+    }
+    query(values, &mut attributes);
+    if let Some(is_there) = attributes.take("url.scheme", values.is_there(Field::Tls)) {
+        attributes.text("url.scheme", if is_there { "https" } else { "http" });
+    }
+    if let Some(host) = attributes.take("server.address", values.text(Field::Host)) {
+        endpoint(&host, ["server.address", "server.port"], None, &mut attributes);
+    }
+    if let Some(protocol) =
+        attributes.take("network.protocol.version", values.text(Field::Protocol))
+    {
+        let version = protocol.strip_prefix("HTTP/").unwrap_or(&protocol);
+        // HTTP/2.0 is how Go writes what is called 2.
+        let version = version.strip_suffix(".0").filter(|major| *major >= "2").unwrap_or(version);
+        attributes.text("network.protocol.version", version);
+    }
+    if let Some(peer) = attributes.take("client.address", values.text(Field::Peer)) {
+        endpoint(&peer, ["client.address", "client.port"], None, &mut attributes);
+        let names = ["network.peer.address", "network.peer.port"];
+        endpoint(&peer, names, None, &mut attributes);
+    }
+    request_size(values, &mut attributes);
+    (name, attributes)
+}
+
+/// What a client's request tells, and the name of its span.
+pub(crate) fn client_request(values: &Values<'_>) -> (String, Attributes) {
+    let mut attributes = Attributes::default();
+    let name = method(values, &mut attributes);
+    let parts = [Field::Scheme, Field::Host, Field::Path].map(|field| values.text(field));
+    let default_port = match parts[0].as_deref() {
+        Ok("http") => Some(80),
+        Ok("https") => Some(443),
+        _ => None,
+    };
+    if let Some(host) = attributes.take("server.address", parts[1].as_deref().map_err(|why| *why)) {
+        endpoint(host, ["server.address", "server.port"], default_port, &mut attributes);
+    }
+    let [scheme, host, path] = parts;
+    let whole = scheme.and_then(|scheme| Ok((scheme, host?, path?)));
+    if let Some((scheme, host, path)) = attributes.take("url.full", whole) {
+        let mut url = format!("{scheme}://{host}{}", escaped(&path));
+        if let Ok(query) = values.text(Field::Query)
+            && !query.is_empty()
+        {
+            url.push('?');
+            url.push_str(&query);
+        }
+        attributes.text("url.full", url);
+    }
+    request_size(values, &mut attributes);
+    (name, attributes)
+}
+
+/// A path as it stands in a URL (RFC 3986, `pchar`).
+fn escaped(path: &str) -> String {
+    let mut url = String::with_capacity(path.len());
+    for c in path.chars() {
+        if c.is_ascii_alphanumeric() || "-._~!$&'()*+,;=:@/".contains(c) || c == '…' {
+            url.push(c);
+            continue;
+        }
+        for byte in c.encode_utf8(&mut [0; 4]).bytes() {
+            url.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    url
+}
+
+/// The path in a ServeMux's pattern, `[METHOD ][HOST]/[PATH]`: what is called a route.
+pub(crate) fn route(pattern: &str) -> &str {
+    let path = match pattern.split_once([' ', '\t']) {
+        Some((_, path)) => path.trim_start_matches([' ', '\t']),
+        None => pattern,
+    };
+    path.find('/').map_or(path, |slash| &path[slash..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_route_is_the_path_of_a_pattern() {
+        let cases = [
+            ("/a/{id}", "/a/{id}"),
+            ("GET /a/{id}", "/a/{id}"),
+            ("POST  example.com/b/{rest...}", "/b/{rest...}"),
+            ("example.com/", "/"),
+            ("/{$}", "/{$}"),
+        ];
+        for (pattern, path) in cases {
+            assert_eq!(route(pattern), path, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn paths_are_escaped_where_a_url_needs_it() {
+        assert_eq!(escaped("/a b/%?#/ä/c:d@e"), "/a%20b/%25%3F%23/%C3%A4/c:d@e");
+    }
+
+    #[test]
+    fn hosts_and_ports_of_every_form() {
+        let cases = [
+            ("example.com", ("example.com", None)),
+            ("example.com:8080", ("example.com", Some(8080))),
+            ("127.0.0.1:80", ("127.0.0.1", Some(80))),
+            ("[::1]:443", ("::1", Some(443))),
+            ("[::1]", ("::1", None)),
+            ("::1", ("::1", None)),
+            ("a:99999", ("a", None)),
+            (":8080", ("", Some(8080))),
+            ("", ("", None)),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(host_and_port(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! What to watch in a Go program to see its requests, and how what is seen becomes spans.
+//!
+//! A sensor is data ([`SENSORS`]): a function, what its calls mean, and the expressions that are read
+//! there. [`selection`] makes a plan's selection of them; [`SpanBuilder`] takes the timeline's events
+//! (and which goroutine made which) and gives [`Span`]s with the names and attributes of
+//! OpenTelemetry's semantic conventions. No clock and no process is read here; memory is bounded.
+#![forbid(unsafe_code)]
+
+mod builder;
+mod catalog;
+mod database;
+mod evidence;
+mod fields;
+mod goroutine;
+mod http;
+mod ids;
+mod span;
+mod trace_context;
+
+pub use builder::{SpanBuilder, SpanOptions};
+pub use catalog::{Field, Read, Role, SENSORS, Sensor, SensorOptions, is_sensed, selection};
+pub use span::{Attribute, Link, Span, SpanContext, SpanEvent, SpanKind, Status, Witness};
