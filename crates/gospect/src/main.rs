@@ -8,6 +8,7 @@ mod core_dump;
 mod duration;
 mod ends;
 mod explain;
+mod export;
 mod facts;
 mod failure;
 mod launch;

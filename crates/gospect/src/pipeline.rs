@@ -239,6 +239,14 @@ impl Pipeline {
         }
     }
 
+    /// See [`Spans::exported`].
+    pub fn exported(&self) -> Option<String> {
+        match &self.show {
+            Show::Spans(spans) => spans.exported(),
+            _ => None,
+        }
+    }
+
     /// The names that a recorded file needs, those not handed out before; `None` when there
     /// are none or they are not kept.
     pub fn new_names(&mut self, symbols: &dyn Symbolizer) -> Option<SymbolTable> {

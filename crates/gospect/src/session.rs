@@ -348,6 +348,11 @@ impl Session {
         self.pipeline.spans()
     }
 
+    /// See [`crate::spans::Spans::exported`].
+    pub fn exported(&self) -> Option<String> {
+        self.pipeline.exported()
+    }
+
     /// Reports what is still open and writes what was held back.
     pub fn finish(&mut self, now_ns: u64, out: &mut dyn Write) -> anyhow::Result<()> {
         self.recording.iter_mut().for_each(|recording| recording.end(now_ns));

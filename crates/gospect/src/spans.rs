@@ -1,6 +1,7 @@
 //! Requests: what is planned for them, and how they are written.
 
 use crate::args::{Format, SpanChoice};
+use crate::export::{Exported, Exporter};
 use crate::pipeline::ShowOptions;
 use crate::target::Target;
 use binary::DebugInfo;
@@ -19,7 +20,7 @@ use timeline::{Event, Symbolizer};
 use wire::Record;
 
 /// The functions that are watched.
-pub fn selection(choice: SpanChoice) -> Selection {
+pub fn selection(choice: &SpanChoice) -> Selection {
     sensors::selection(SensorOptions { queries: choice.queries })
 }
 
@@ -46,6 +47,7 @@ pub fn is_recording_of(plan: &Plan) -> bool {
 }
 
 enum Writer {
+    Collector(Box<Exporter>),
     Trees(Box<SpanTrees>),
     /// And a writer for what is no span: gaps and panics.
     Json(Clock, Box<Json>),
@@ -60,17 +62,21 @@ pub struct Spans {
     creations: Vec<bool>,
     done: Vec<Span>,
     written: u64,
+    exported: Option<Exported>,
 }
 
 impl Spans {
     /// For events of `plan`.
     pub fn new(plan: &Arc<Plan>, clock: Clock, show: &ShowOptions, text: TextOptions) -> Self {
         let seed = RandomState::new().hash_one(clock.unix_offset_ns);
-        let statements = show.spans.is_some_and(|choice| choice.statements);
+        let SpanChoice { statements, endpoint, .. } = show.spans.clone().unwrap_or_default();
         let options = SpanOptions { seed, statements, ..SpanOptions::default() };
-        let writer = match show.format {
-            Format::Text => Writer::Trees(Box::new(SpanTrees::new(clock, text))),
-            Format::Json => Writer::Json(clock, Box::new(Json::new(Arc::clone(plan), clock))),
+        let writer = match (endpoint, show.format) {
+            (Some(endpoint), _) => Writer::Collector(Box::new(Exporter::start(endpoint, clock))),
+            (None, Format::Text) => Writer::Trees(Box::new(SpanTrees::new(clock, text))),
+            (None, Format::Json) => {
+                Writer::Json(clock, Box::new(Json::new(Arc::clone(plan), clock)))
+            }
         };
         let sites = 0..plan.sites.len() as u32;
         Self {
@@ -80,6 +86,7 @@ impl Spans {
             writer,
             done: Vec::new(),
             written: 0,
+            exported: None,
         }
     }
 
@@ -118,6 +125,10 @@ impl Spans {
         match &mut self.writer {
             Writer::Trees(trees) => trees.finish(out),
             Writer::Json(..) => Ok(()),
+            Writer::Collector(exporter) => {
+                self.exported = Some(exporter.finish());
+                Ok(())
+            }
         }
     }
 
@@ -126,12 +137,18 @@ impl Spans {
         (self.written, self.builder.refused())
     }
 
+    /// What became of spans that were sent, as a person reads it.
+    pub fn exported(&self) -> Option<String> {
+        self.exported.as_ref().map(ToString::to_string)
+    }
+
     fn write(&mut self, out: &mut dyn Write) -> io::Result<()> {
         for span in self.done.drain(..) {
             self.written += 1;
             match &mut self.writer {
                 Writer::Trees(trees) => trees.span(span, out)?,
                 Writer::Json(clock, _) => write_span_json(&span, clock, out)?,
+                Writer::Collector(exporter) => exporter.span(span),
             }
         }
         Ok(())

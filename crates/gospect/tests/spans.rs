@@ -3,6 +3,8 @@
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
 use std::path::Path;
 use std::time::Duration;
 use testkit::{Fixture, Gospect, Mode, Output, Running, Toolchain, newest, oldest, toolchains};
@@ -334,4 +336,120 @@ fn root_a_recording_has_the_same_trees() {
     let shown = as_text(trees(&spans(&output, "report")));
     assert_eq!(shown, expected(1), "{shown}");
     std::fs::remove_file(file).unwrap();
+}
+
+/// A span of OTLP as `--format json` has it, so far as it is compared.
+fn of_otlp(span: &Value) -> Value {
+    let object = |pairs: &Value| -> Map<String, Value> {
+        let each = pairs.as_array().into_iter().flatten().map(|pair| {
+            let (kind, value) = pair["value"].as_object().unwrap().iter().next().unwrap();
+            let value = match kind.as_str() {
+                "intValue" => value.as_str().unwrap().parse::<i64>().unwrap().into(),
+                _ => value.clone(),
+            };
+            (text(pair, "key").to_owned(), value)
+        });
+        each.collect()
+    };
+    let attributes = object(&span["attributes"]);
+    let list = |key: &str| span[key].as_array().cloned().unwrap_or_default();
+    let links = list("links")
+        .into_iter()
+        .map(|link| serde_json::json!({"by": object(&link["attributes"])["gospect.link_by"]}));
+    let number = |key: &str| text(span, key).parse::<u64>().unwrap();
+    assert!(number("startTimeUnixNano") < number("endTimeUnixNano"), "{span}");
+    serde_json::json!({
+        "kind": if span["kind"] == 2 { "server" } else { "client" },
+        "name": span["name"],
+        "trace_id": span["traceId"],
+        "span_id": span["spanId"],
+        "parent_span_id": span["parentSpanId"],
+        "parent_by": attributes.get("gospect.parent_by"),
+        "links": links.collect::<Vec<Value>>(),
+        "events": list("events"),
+        "status": if span["status"]["code"] == 2 { "error" } else { "unset" },
+        "finished": attributes.get("gospect.finished").is_none(),
+        "attributes": attributes,
+    })
+}
+
+/// A collector: answers the first request with 503, the others with 200, and gives the bodies of these.
+fn collector() -> (u16, std::thread::JoinHandle<Vec<Value>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let serving = std::thread::spawn(move || {
+        let mut taken = Vec::new();
+        for turn in 0.. {
+            let (stream, _) = listener.accept().unwrap();
+            let mut stream = BufReader::new(stream);
+            let (mut head, mut length) = (String::new(), 0);
+            while stream.read_line(&mut head).unwrap() > 2 {
+                let last = head.lines().next_back().unwrap().to_ascii_lowercase();
+                if let Some(digits) = last.strip_prefix("content-length: ") {
+                    length = digits.parse().unwrap();
+                }
+            }
+            if head.starts_with("GET /end") {
+                break;
+            }
+            assert!(head.starts_with("POST /v1/traces HTTP/1.1"), "{head}");
+            let head = head.to_ascii_lowercase();
+            assert!(head.contains("content-type: application/json") && head.contains("api-key: k"));
+            let mut body = vec![0; length];
+            stream.read_exact(&mut body).unwrap();
+            let status = if turn == 0 { "503 Service Unavailable" } else { "200 OK" };
+            if turn > 0 {
+                taken.push(serde_json::from_slice(&body).unwrap());
+            }
+            let answer =
+                format!("HTTP/1.1 {status}\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{{}}");
+            stream.get_mut().write_all(answer.as_bytes()).unwrap();
+        }
+        taken
+    });
+    (port, serving)
+}
+
+/// The same trees at a collector, which is busy at first; with what the environment says.
+#[test]
+fn root_a_collector_gets_the_same_trees() {
+    let (port, serving) = collector();
+    let program = Fixture::build("requests", &newest(), Mode::Exe);
+    let endpoint = format!("http://127.0.0.1:{port}");
+    let line =
+        ["spans", "--backend", "trampoline", "--otlp", &endpoint, "--", program.to_str().unwrap()];
+    let mut command = gospect().command(&line);
+    command.env("OTEL_SERVICE_NAME", "shop").env("OTEL_EXPORTER_OTLP_HEADERS", "api-key=k");
+    let mut running = Running::spawn(command);
+    running.close_stdin();
+    let output = gospect().finish(&mut running);
+    output.expect_code(0);
+    std::net::TcpStream::connect(("127.0.0.1", port))
+        .unwrap()
+        .write_all(b"GET /end\r\n\r\n")
+        .unwrap();
+    let requests = serving.join().unwrap();
+    let mut spans = Vec::new();
+    for request in &requests {
+        let [from] = &request["resourceSpans"].as_array().unwrap()[..] else { panic!("{request}") };
+        let service = serde_json::json!({"key": "service.name", "value": {"stringValue": "shop"}});
+        assert_eq!(from["resource"]["attributes"][0], service);
+        let [scope] = &from["scopeSpans"].as_array().unwrap()[..] else { panic!("{from}") };
+        assert_eq!(scope["scope"]["name"], "gospect");
+        spans.extend(scope["spans"].as_array().unwrap().iter().map(of_otlp));
+    }
+    let shown = as_text(trees(&spans));
+    assert_eq!(shown, expected(1), "{shown}");
+    assert!(output.stderr.contains("spans sent to http://"), "{}", output.stderr);
+}
+
+/// Nobody listens: what is lost is told.
+#[test]
+fn root_spans_that_no_collector_takes_are_counted() {
+    let program = Fixture::build("database", &newest(), Mode::Exe);
+    let program = program.to_str().unwrap();
+    let line = ["spans", "--backend", "trampoline", "--otlp", "http://127.0.0.1:1", "--", program];
+    let output = gospect().run(&line);
+    output.expect_code(0);
+    assert!(output.stderr.contains("17 spans were not delivered"), "{}", output.stderr);
 }

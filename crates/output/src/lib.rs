@@ -48,7 +48,7 @@ pub use sched::{
     Arrows, GoroutineRows, Origins, Perfetto, PerfettoFile, StatesJson, StatesPart, StatesSummary,
     StatesText, nothing_changed, write_goroutine_table, write_reason_table, write_site_table,
 };
-pub use spans::{SpanTrees, write_span_json};
+pub use spans::{Resource, SpanTrees, otlp_request, write_span_json};
 pub use stat::{write_stat_json, write_stat_table};
 pub use stat_by::StatBy;
 pub use summary::{RefusedFunction, Summary, Trampolines, zero_hits_reason};

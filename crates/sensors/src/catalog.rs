@@ -101,16 +101,13 @@ pub struct Sensor {
 /// What contexts may be made of, one inside the other, the innermost being that of a request, which is a
 /// `cancelCtx` (`net/http.(*conn).readRequest`, `(*http2serverConn).newStream`). Each has the one that it comes
 /// from in its field `Context` (`context/context.go`).
-const CONTEXTS: [&[&str]; 9] = [
+const CONTEXTS: [&[&str]; 5] = [
     &[],
     &["valueCtx"],
     &["cancelCtx"],
     &["timerCtx"],
-    &["valueCtx", "valueCtx"],
-    &["cancelCtx", "valueCtx"],
+    // More of them, and a program has no room for the header.
     &["timerCtx", "valueCtx"],
-    &["timerCtx", "cancelCtx"],
-    &["timerCtx", "timerCtx"],
 ];
 
 /// Expressions for the address of a request's context that one comes from.

@@ -1,16 +1,19 @@
 //! The command line of `spans`.
 
 use super::{CaptureArgs, Format, TellArgs};
+use crate::export::Endpoint;
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
 
 /// What of requests is shown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpanChoice {
     /// Queries of URLs too.
     pub queries: bool,
     /// Statements of databases too.
     pub statements: bool,
+    /// Where spans are sent, and not written.
+    pub endpoint: Option<Endpoint>,
 }
 
 #[derive(Debug, Args)]
@@ -19,6 +22,7 @@ pub struct SpanChoice {
     Examples:\n  \
     gospect spans -p 4242\n  \
     gospect spans --exe ./server --format json -o spans.json\n  \
+    gospect spans -p 4242 --otlp http://127.0.0.1:4318\n  \
     gospect spans -- ./server -addr :8080"
 )]
 pub struct SpansArgs {
@@ -30,6 +34,10 @@ pub struct SpansArgs {
     /// Show the text of SQL statements, which may hold what nobody should see
     #[arg(long)]
     pub sql: bool,
+    /// Send the spans to a collector by OTLP over HTTP, in JSON: http://HOST[:4318]. Honours
+    /// OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, OTEL_EXPORTER_OTLP_HEADERS and _TIMEOUT
+    #[arg(long, value_name = "ENDPOINT")]
+    pub otlp: Option<String>,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,

@@ -1,8 +1,10 @@
 //! `gospect spans`: requests, on the machinery of `gospect trace`.
 
-use crate::args::{Cli, Command, SpanChoice, SpansArgs};
+use crate::args::{Cli, Command, SpanChoice, SpansArgs, TraceArgs};
+use crate::export::Endpoint;
 use crate::failure::{Outcome, usage};
 use clap::Parser as _;
+use std::path::{Path, PathBuf};
 
 /// Bytes captured of a path or another text: with more of each a request's record has no room for the
 /// header.
@@ -10,7 +12,7 @@ const TEXT_BYTES: u16 = 128;
 
 /// Watches as asked.
 pub fn run(args: SpansArgs) -> anyhow::Result<Outcome> {
-    let SpansArgs { capture, queries, sql, format, tell, binary, command } = args;
+    let SpansArgs { capture, queries, sql, otlp, format, tell, binary, command } = args;
     let Command::Trace(mut trace) = Cli::try_parse_from(["gospect", "trace"])?.command else {
         unreachable!("the line above names `trace`")
     };
@@ -24,6 +26,20 @@ pub fn run(args: SpansArgs) -> anyhow::Result<Outcome> {
     (trace.show.format, trace.show.tell) = (format, tell);
     trace.rules = binary.map(as_text).transpose()?.into_iter().collect();
     trace.command = command;
-    trace.spans = Some(SpanChoice { queries, statements: sql });
+    let variable = |name: &str| std::env::var(name).ok();
+    let endpoint = otlp.map(|url| Endpoint::new(&url, &service(&trace), &variable)).transpose()?;
+    trace.spans = Some(SpanChoice { queries, statements: sql, endpoint });
     super::trace::run(*trace)
+}
+
+/// The name of what is watched, where no variable has one: that of its file.
+fn service(args: &TraceArgs) -> String {
+    let command = args.command.as_ref().and_then(|argv| argv.first()).map(PathBuf::from);
+    let path = command
+        .or_else(|| args.capture.exe.clone())
+        .or_else(|| args.rules.first().map(PathBuf::from))
+        .or_else(|| args.capture.pids.first().map(|pid| format!("/proc/{pid}/exe").into()))
+        .map(|path| std::fs::read_link(&path).unwrap_or(path));
+    let name = path.as_deref().and_then(Path::file_name);
+    name.map_or("unknown_service".to_owned(), |name| name.to_string_lossy().into_owned())
 }

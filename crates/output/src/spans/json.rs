@@ -67,7 +67,7 @@ impl Serialize for Reasons<'_> {
 }
 
 /// As W3C writes a span's id.
-fn span_id(id: u64) -> String {
+pub(super) fn span_id(id: u64) -> String {
     format!("{id:016x}")
 }
 

@@ -106,7 +106,7 @@ impl<'a> Engine<'a> {
             Who::Launch { .. } => false,
         };
         show.keep_names = args.capture.record.is_some();
-        show.spans = args.spans;
+        show.spans = args.spans.clone();
         let clock =
             Clock { unix_offset_ns: clock::unix_offset_ns(), utc_offset_s: clock::utc_offset_s() };
         let (progress, notes) = (Progress::new(args), Vec::new());

@@ -20,7 +20,7 @@ pub fn run(mut args: TraceArgs) -> anyhow::Result<Outcome> {
         return Err(usage("nothing after `--`: name the command to start"));
     }
     let who = who::Who::resolve(&mut args)?;
-    let selection = match args.spans {
+    let selection = match &args.spans {
         Some(choice) => crate::spans::selection(choice),
         None => choice::selection(&args)?,
     };

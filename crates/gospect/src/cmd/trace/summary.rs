@@ -30,6 +30,7 @@ pub fn summarize(
         one.count(&session.counters());
         total.screen(session.screened());
         total.count_spans(session.spans());
+        total.notes.extend(session.exported());
         detach += session.detach_time().unwrap_or_default();
         if let Some(trampolines) = session.trampolines() {
             total.trampolines.get_or_insert_default().add(&trampolines);
