@@ -167,6 +167,48 @@ pub fn assign(params: &[AbiType], results: &[AbiType], convention: Convention) -
     Placements { params, results }
 }
 
+/// What a function's caller has on the stack for it: stack arguments, stack results, and room for register
+/// arguments. `cmd/compile/internal/abi/abiutils.go`, `ArgWidth`, Go 1.17 to 1.27.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ArgumentArea {
+    /// Bytes, a multiple of 8; what the function table has as `args`.
+    pub size: u64,
+    /// Bytes of arguments' padding: what small arguments could be in without a larger area.
+    pub padding: u64,
+}
+
+impl ArgumentArea {
+    /// The area of a function with these, and no other, parameters and results.
+    pub(crate) fn of(params: &[AbiType], results: &[AbiType], convention: Convention) -> Self {
+        let mut allocator = Allocator::new(convention);
+        let (mut spilled, mut padding) = (0u64, 0);
+        for ty in params {
+            let stack = allocator.stack;
+            match allocator.place(ty) {
+                Place::Registers(_) => {
+                    let start = round_up(spilled, ty.align);
+                    padding += start - spilled;
+                    spilled = start.saturating_add(ty.size);
+                }
+                _ => padding += allocator.stack.saturating_sub(stack.saturating_add(ty.size)),
+            }
+        }
+        padding += round_up(spilled, WORD) - spilled;
+        padding += round_up(allocator.stack, WORD) - allocator.stack;
+        allocator.restart_registers();
+        allocator.align_stack(WORD);
+        for ty in results {
+            allocator.place(ty);
+        }
+        allocator.align_stack(WORD);
+        Self { size: allocator.stack.saturating_add(round_up(spilled, WORD)), padding }
+    }
+}
+
+fn round_up(bytes: u64, align: u64) -> u64 {
+    bytes.checked_next_multiple_of(align.max(1)).unwrap_or(bytes)
+}
+
 /// The state of an assignment.
 #[derive(Clone, Debug)]
 pub(crate) struct Allocator {
@@ -191,8 +233,7 @@ impl Allocator {
     }
 
     fn align_stack(&mut self, align: u64) {
-        let align = align.max(1);
-        self.stack = self.stack.checked_next_multiple_of(align).unwrap_or(self.stack);
+        self.stack = round_up(self.stack, align);
     }
 
     /// Passes over registers, for parameters that DWARF does not mention.

@@ -15,6 +15,7 @@ mod signature;
 mod type_index;
 mod type_reader;
 mod unit;
+mod unnamed;
 
 pub use field_path::{PathStep, TypePath};
 pub use location::{Described, DescribedAt};

@@ -60,7 +60,12 @@ fn exercise(image: &Image, version: &GoVersion) -> usize {
     let functions = debug.described_functions().unwrap_or_default();
     let step = functions.len() / FUNCTIONS + 1;
     for &entry in functions.iter().step_by(step) {
-        let key = FunctionKey { entry, convention: Convention::Internal, go_version: version };
+        let key = FunctionKey {
+            entry,
+            convention: Convention::Internal,
+            go_version: version,
+            args_size: Some(24),
+        };
         answers += usize::from(matches!(debug.placed_signature(key), Ok(Some(_))));
     }
     answers

@@ -73,6 +73,7 @@ impl Tally {
             entry: function.entry,
             convention: convention_of(executable.symbols(), function.entry),
             go_version: executable.go_version(),
+            args_size: function.args_size,
         };
         let Ok(Some(signature)) = debug.placed_signature(key) else { return };
         let found: Vec<_> =

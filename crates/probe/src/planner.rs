@@ -321,6 +321,7 @@ impl<'a> Planner<'a> {
             entry: function.entry,
             convention: convention_of(executable.symbols(), function.entry),
             go_version: executable.go_version(),
+            args_size: function.args_size,
         };
         self.question.debug?.placed_signature(key).ok()?
     }

@@ -1,16 +1,13 @@
 //! Where a function's parameters and results are: the signature from debug info, the
 //! places from the calling convention.
 
-use super::{DebugInfo, Described, DescribedAt, Signature, Variable};
-use crate::abi::{AbiType, Allocator, Convention, Place, assign};
+use super::unnamed::Named;
+use super::{DebugInfo, Described, Signature, Variable};
+use crate::abi::{AbiType, Convention, Place, assign};
 use crate::types::TypeInfo;
 use crate::{Error, GoVersion, SymbolTable};
 use address::Svma;
 use std::sync::Arc;
-
-/// Why a parameter of an old binary has no place.
-const UNNAMED: &str = "debug info of Go up to 1.21 leaves out unnamed parameters, and no \
-     description confirms where this one is";
 
 /// Which function, and what decides where its values are.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +18,9 @@ pub struct FunctionKey<'a> {
     pub convention: Convention,
     /// What built it.
     pub go_version: &'a GoVersion,
+    /// [`crate::Function::args_size`], which tells whether debug info of Go up to 1.21 has all
+    /// parameters.
+    pub args_size: Option<u32>,
 }
 
 /// A function's values with their places.
@@ -85,11 +85,12 @@ impl DebugInfo {
         let mut result_places: Vec<_> = places.results.drain(..).map(Ok).collect();
         if incomplete {
             let described = described_with(&signature, dictionary);
-            let found = place_with_gaps(&params, &described, convention);
-            if found.iter().zip(&param_places).any(|(a, b)| a != b) {
-                refuse_stack(&mut result_places);
+            let named = Named { params: &params, described: &described, convention };
+            let found = named.place(&results, key.args_size);
+            param_places = found.params;
+            if found.moves_stack {
+                result_places = result_places.into_iter().map(refuse_stack).collect();
             }
-            param_places = found;
         }
         let position = dictionary.filter(|position| *position < param_places.len());
         let dictionary = position.and_then(|position| param_places.remove(position).ok());
@@ -134,123 +135,12 @@ fn described_with(signature: &Signature, dictionary: Option<usize>) -> Vec<Optio
     described
 }
 
-/// Assigns places when parameters may be missing: where a description lies further on
-/// than counting says, unnamed parameters may have taken what is between, or the
-/// description may be wrong; what needs the fewest of both is taken for true. A parameter
-/// that no description confirms, at or after itself, has no place.
-fn place_with_gaps(
-    params: &[AbiType],
-    described: &[Option<Described>],
-    convention: Convention,
-) -> Vec<Result<Place, String>> {
-    let pairs: Vec<_> = params.iter().zip(described).collect();
-    let readings = Reading::continue_all(Allocator::new(convention), &pairs, MAX_DOUBTS);
-    let mut places = readings.places;
-    places.reverse();
-    let mut confirmed = 0;
-    for (index, (_, described)) in pairs.iter().enumerate() {
-        let gap = readings.gaps.contains(&(pairs.len() - index));
-        if gap {
-            refuse(places.get_mut(..index).unwrap_or_default(), confirmed);
-        }
-        if described.is_some() {
-            confirmed = index + 1;
-        }
+/// A result behind stack arguments of unknown size.
+fn refuse_stack(place: Result<Place, String>) -> Result<Place, String> {
+    match place {
+        Ok(Place::Stack { .. }) => Err(super::unnamed::UNNAMED.into()),
+        other => other,
     }
-    refuse(&mut places, confirmed);
-    places
-}
-
-/// Mismatches of one function for which both explanations are tried.
-const MAX_DOUBTS: usize = 5;
-
-/// What an unnamed parameter in between counts, against [`WRONG_COST`].
-const GAP_COST: usize = 2;
-
-/// What a wrong description counts: of 7,000 in a program 4 are wrong, and 270 parameters
-/// come after unnamed ones (Go 1.21, net/http).
-const WRONG_COST: usize = 3;
-
-/// One way to read the descriptions from some parameter on.
-#[derive(Default)]
-struct Reading {
-    cost: usize,
-    /// Last parameter first.
-    places: Vec<Result<Place, String>>,
-    /// Gaps, each by how many parameters are left from it on.
-    gaps: Vec<usize>,
-}
-
-impl Reading {
-    /// The cheapest reading of the parameters that are left.
-    fn continue_all(
-        mut allocator: Allocator,
-        left: &[(&AbiType, &Option<Described>)],
-        doubts: usize,
-    ) -> Self {
-        let Some(((ty, described), rest)) = left.split_first() else { return Self::default() };
-        let before = allocator.clone();
-        let counted = allocator.place(ty);
-        let Some(described) = described else {
-            return Self::continue_all(allocator, rest, doubts).with(counted, 0);
-        };
-        if described.agrees_with(&counted) {
-            return Self::continue_all(allocator, rest, doubts).with(counted, 0);
-        }
-        let doubts_left = doubts.saturating_sub(1);
-        // A stack slot after a gap, else one of the few wrong descriptions.
-        let believed = match described.at {
-            DescribedAt::Stack(offset) => Place::Stack { offset },
-            DescribedAt::Registers(_) => counted,
-        };
-        let wrong = Self::continue_all(allocator, rest, doubts_left).with(believed, WRONG_COST);
-        match skip_to(&before, ty, described).filter(|_| doubts > 0) {
-            Some((after, place)) => {
-                let mut gap = Self::continue_all(after, rest, doubts_left).with(place, GAP_COST);
-                gap.gaps.push(left.len());
-                if gap.cost < wrong.cost { gap } else { wrong }
-            }
-            None => wrong,
-        }
-    }
-
-    fn with(mut self, place: Place, cost: usize) -> Self {
-        self.cost += cost;
-        self.places.push(Ok(place));
-        self
-    }
-}
-
-/// Marks what no description confirms.
-fn refuse(places: &mut [Result<Place, String>], from: usize) {
-    for place in places.iter_mut().skip(from).filter(|place| **place != Ok(Place::Empty)) {
-        *place = Err(UNNAMED.into());
-    }
-}
-
-/// Results after stack arguments of unknown size.
-fn refuse_stack(places: &mut [Result<Place, String>]) {
-    for place in places {
-        if matches!(place, Ok(Place::Stack { .. })) {
-            *place = Err(UNNAMED.into());
-        }
-    }
-}
-
-/// The state after placing `ty` exactly where it is described, passing over as few
-/// registers as possible.
-fn skip_to(before: &Allocator, ty: &AbiType, described: &Described) -> Option<(Allocator, Place)> {
-    for total in 1..=9 {
-        for floats in 0..=total.min(4) {
-            let mut after = before.clone();
-            after.skip(total - floats, floats as u8);
-            let place = after.place(ty);
-            if described.agrees_with(&place) {
-                return Some((after, place));
-            }
-        }
-    }
-    None
 }
 
 /// Where among receiver and parameters the hidden dictionary of a generic is; `None` for

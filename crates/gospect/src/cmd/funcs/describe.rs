@@ -151,6 +151,7 @@ impl Describer<'_> {
             entry: function.entry,
             convention: convention_of(self.executable.symbols(), function.entry),
             go_version: self.executable.go_version(),
+            args_size: function.args_size,
         };
         let signature = debug.placed_signature(key).map_err(|error| error.to_string())?;
         signature.ok_or_else(|| "debug information does not describe it".to_owned())
