@@ -8,10 +8,12 @@ use timeline::Symbolizer;
 
 /// `reflect.Kind` numbers (internal/abi/type.go).
 mod kind {
+    pub const ARRAY: u8 = 17;
     pub const CHAN: u8 = 18;
     pub const FUNC: u8 = 19;
     pub const MAP: u8 = 21;
     pub const STRING: u8 = 24;
+    pub const STRUCT: u8 = 25;
     pub const UNSAFE_POINTER: u8 = 26;
 }
 
@@ -45,6 +47,13 @@ impl<'a> Dynamic<'a> {
         };
         let value = match kind {
             kind::CHAN | kind::UNSAFE_POINTER => Cow::Owned(Value::Pointer(object.data)),
+            // The data word is the value, one pointer with something around it, and that is nil.
+            kind::STRUCT if *value == Value::Pointer(0) => {
+                Cow::Owned(Value::Struct { members: Vec::new(), omitted: 1 })
+            }
+            kind::ARRAY if *value == Value::Pointer(0) => {
+                Cow::Owned(Value::List { items: Vec::new(), len: 1, cap: None })
+            }
             _ => value,
         };
         let type_name = known.map_or_else(|| format!("type 0x{type_word:x}"), |(name, _)| name);
@@ -171,4 +180,35 @@ fn of_kind(kind: u8, bytes: &[u8]) -> Option<Value> {
         _ => return None,
     };
     Some(decode_object(&shape, bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Knows the kinds of two types.
+    struct Kinds;
+
+    impl Symbolizer for Kinds {
+        fn location(&self, _: u32, _: u64) -> Option<timeline::Location> {
+            None
+        }
+
+        fn image_location(&self, _: u64) -> Option<timeline::Location> {
+            None
+        }
+
+        fn type_name(&self, _: u32, address: u64) -> Option<(String, u8)> {
+            Some(("main.T".to_owned(), u8::try_from(address).ok()?))
+        }
+    }
+
+    #[test]
+    fn a_nil_pointer_inside_a_direct_value_is_no_nil_value() {
+        let nil = Object::address(0);
+        let value = |kind: u8| Dynamic::of(1, kind.into(), &nil, &Kinds).value.into_owned();
+        assert_eq!(value(kind::STRUCT), Value::Struct { members: Vec::new(), omitted: 1 });
+        assert_eq!(value(kind::ARRAY), Value::List { items: Vec::new(), len: 1, cap: None });
+        assert_eq!(value(22), Value::Pointer(0));
+    }
 }
