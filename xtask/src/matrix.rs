@@ -15,6 +15,9 @@ use testkit::{Mode, Toolchain, toolchains};
 
 use crate::{root, say};
 
+/// The backend whose suites have no suffix in the results.
+const UPROBE: &str = "uprobe";
+
 /// What to run.
 #[derive(clap::Args)]
 pub struct Args {
@@ -24,9 +27,13 @@ pub struct Args {
     /// Only this build mode (repeatable).
     #[arg(long = "mode")]
     modes: Vec<Mode>,
-    /// Integration test of the gospect crate that is run per cell: trace_core, sched_core.
+    /// Integration test of the gospect crate that is run per cell: trace_core, sched_core; about
+    /// values, where there is debug information: trace_nested, trace_values, trace_random.
     #[arg(long, default_value = "trace_core")]
     suite: String,
+    /// Capture backend: uprobe, trampoline.
+    #[arg(long, default_value = UPROBE)]
+    backend: String,
     /// Run cells again that have a result.
     #[arg(long)]
     again: bool,
@@ -55,7 +62,7 @@ struct Cell {
 /// `docs/matrix.json`.
 #[derive(Default, Serialize, Deserialize)]
 struct Results {
-    /// By suite, Go version and mode.
+    /// By suite (`/trampoline` behind it for that backend), Go version and mode.
     cells: BTreeMap<String, BTreeMap<String, BTreeMap<String, Cell>>>,
     /// Cells of the product without a result, as `suite version mode`.
     untested: Vec<String>,
@@ -70,11 +77,16 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     };
     let all = toolchains();
     let suite = build_suite(&args.suite, args.release)?;
+    let name = match args.backend.as_str() {
+        UPROBE => args.suite.clone(),
+        other => format!("{}/{other}", args.suite),
+    };
+    let modes = modes_of(&args.suite);
     let begin = Instant::now();
     let mut failed = 0;
     for toolchain in all.iter().filter(|it| wanted(&args.versions, &it.version)) {
-        for mode in Mode::ALL.into_iter().filter(|it| wanted(&args.modes, it)) {
-            let known = results.get(&args.suite, toolchain, mode);
+        for &mode in modes.iter().filter(|it| wanted(&args.modes, *it)) {
+            let known = results.get(&name, toolchain, mode);
             let is_due = |cell: &Cell| args.again || (args.failed && cell.failed > 0);
             if known.is_some_and(|cell| !is_due(cell)) {
                 continue;
@@ -82,7 +94,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             if args.seconds.is_some_and(|limit| begin.elapsed().as_secs() >= limit) {
                 break;
             }
-            let cell = run_cell(&suite, toolchain, mode)?;
+            let cell = run_cell(&suite, &args.backend, toolchain, mode)?;
             say(format_args!(
                 "{:8} {:14} {} passed, {} failed, {} s  {}",
                 toolchain.version,
@@ -93,8 +105,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
                 cell.failures.join(" ")
             ));
             failed += cell.failed;
-            results.set(&args.suite, toolchain, mode, cell);
-            results.note_untested(&args.suite, &all);
+            results.set(&name, toolchain, mode, cell);
+            results.note_untested(&name, &all, modes);
             fs::write(&path, serde_json::to_string_pretty(&results)? + "\n")
                 .context("failed to write docs/matrix.json")?;
         }
@@ -109,6 +121,14 @@ fn wanted<T: PartialEq>(chosen: &[T], it: &T) -> bool {
     chosen.is_empty() || chosen.contains(it)
 }
 
+/// The build modes that a suite is for.
+fn modes_of(suite: &str) -> &'static [Mode] {
+    match suite {
+        "trace_nested" | "trace_values" | "trace_random" => &Mode::WITH_VALUES,
+        _ => &Mode::ALL,
+    }
+}
+
 impl Results {
     fn get(&self, suite: &str, toolchain: &Toolchain, mode: Mode) -> Option<&Cell> {
         self.cells.get(suite)?.get(&toolchain.version)?.get(mode.label())
@@ -121,10 +141,10 @@ impl Results {
     }
 
     /// Notes the cells of `suite` without a result; what is noted of others stays.
-    fn note_untested(&mut self, suite: &str, all: &[Toolchain]) {
+    fn note_untested(&mut self, suite: &str, all: &[Toolchain], modes: &[Mode]) {
         let missing = all
             .iter()
-            .flat_map(|toolchain| Mode::ALL.map(|mode| (toolchain, mode)))
+            .flat_map(|toolchain| modes.iter().map(move |mode| (toolchain, *mode)))
             .filter(|(toolchain, mode)| self.get(suite, toolchain, *mode).is_none())
             .map(|(toolchain, mode)| format!("{suite} {} {mode}", toolchain.version));
         let missing: Vec<String> = missing.collect();
@@ -154,11 +174,17 @@ fn build_suite(suite: &str, release: bool) -> anyhow::Result<PathBuf> {
     bail!("cargo named no binary for the test {suite}")
 }
 
-fn run_cell(suite: &PathBuf, toolchain: &Toolchain, mode: Mode) -> anyhow::Result<Cell> {
+fn run_cell(
+    suite: &PathBuf,
+    backend: &str,
+    toolchain: &Toolchain,
+    mode: Mode,
+) -> anyhow::Result<Cell> {
     let begin = Instant::now();
     let out = Command::new(suite)
         .env("GOSPECT_TEST_GO", &toolchain.version)
         .env("GOSPECT_TEST_MODE", mode.label())
+        .env("GOSPECT_TEST_BACKEND", backend)
         .current_dir(root().join("crates/gospect"))
         .output()
         .context("failed to run the suite")?;

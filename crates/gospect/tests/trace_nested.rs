@@ -1,10 +1,11 @@
-//! Values made of others, compared with what the program itself logged. Needs root.
+//! Values made of others, compared with what the program itself logged (`cargo xtask matrix --suite trace_nested`). Needs root.
 
 mod common;
 
-use common::{Backend, Trace, gospect, number, path_text, text};
+use common::{Backend, Trace, cells, gospect, number, own, path_text, text};
 use serde_json::{Map, Value, json};
-use testkit::{Fixture, Mode, newest, oldest, toolchain};
+use std::collections::BTreeSet;
+use testkit::{Fixture, Mode, newest, oldest};
 
 /// Errors whose message a trace must have.
 const MESSAGES: [&str; 5] = [
@@ -109,15 +110,8 @@ fn compare(trace: &Trace, place: &str) -> usize {
 
 #[test]
 fn root_values_made_of_others_are_those_of_the_program() {
-    for (toolchain, mode) in [
-        (newest(), Mode::Exe),
-        (newest(), Mode::Pie),
-        (oldest(), Mode::Exe),
-        (oldest(), Mode::Pie),
-        (toolchain("1.21.13"), Mode::Exe),
-        (toolchain("1.24.11"), Mode::Exe),
-    ] {
-        let program = Fixture::build("values", &toolchain, mode);
+    for (toolchain, mode) in cells() {
+        let program = own(&Fixture::build("values", &toolchain, mode));
         let trace = Trace::launch(&["-u", "main.takes*"], &program, &[]);
         trace.output.expect_code(0);
         let compared = compare(&trace, &format!("{} {mode:?}", toolchain.version));
@@ -210,7 +204,54 @@ fn bad_addresses_are_unavailable(trace: &Trace) {
             assert!(reason.starts_with("memory not readable"), "{value} in {call}");
         }
     }
+    bad_addresses_inside_others_are_unavailable(trace);
     assert_eq!(trace.done()["type"], "done");
+}
+
+/// Whether it is told of a value, or of one that it holds, that nothing is readable there.
+fn is_unreadable(value: &Value) -> bool {
+    let held = match value {
+        Value::Object(members) if members.contains_key("dyn") => &value["value"],
+        Value::Array(items) => items.last().expect("an element"),
+        Value::Object(members) if members.contains_key("Q") => &value["Q"],
+        Value::Object(members) if members.contains_key("entries") => &value["entries"][0][1],
+        other => other,
+    };
+    held["unavailable"].as_str().is_some_and(|reason| reason.starts_with("memory not readable"))
+}
+
+/// What surrounds them is as it is.
+fn bad_addresses_inside_others_are_unavailable(trace: &Trace) {
+    let values = |function: &str, part: &str| -> Vec<Value> {
+        let calls = trace.calls_of(function);
+        assert_eq!(calls.len(), 7, "{function}");
+        calls.iter().map(|call| call[part][0]["value"].clone()).collect()
+    };
+    let mut unread = BTreeSet::new();
+    let fields = "main.takesBadFields";
+    for part in ["args", "results"] {
+        let all = [values(fields, part), values("main.takesBadBehind", part)].concat();
+        for value in all {
+            let members = value.as_object().expect("a struct");
+            assert_eq!((&value["Before"], &value["After"]), (&json!(1), &json!(2)), "{value}");
+            for (name, member) in
+                members.iter().filter(|(name, _)| !["Before", "After"].contains(&name.as_str()))
+            {
+                // Where the record had no room for what is behind it, an address or a length stands.
+                let parts = [member, &member[0], &member["Q"], &member["value"]];
+                let is_short = parts.iter().any(|part| part["addr"].is_string())
+                    || member["cut"].is_number()
+                    || member["entries"][0][1]["addr"].is_string();
+                assert!(is_unreadable(member) || is_short, "{name} in {value}");
+                if is_unreadable(member) {
+                    unread.insert(name.clone());
+                }
+            }
+        }
+    }
+    let all = "Any Array Chan Entries Err Func Held HeldErr Inside List Pointer Text Texts Whole";
+    let missing: Vec<&str> = all.split(' ').filter(|name| !unread.contains(*name)).collect();
+    assert!(missing.is_empty(), "never tried to read: {missing:?}");
 }
 
 fn what_is_cut_says_so(trace: &Trace) {

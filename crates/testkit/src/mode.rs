@@ -24,6 +24,10 @@ pub enum Mode {
     Trimpath,
     /// No optimisation, no inlining.
     NoOpt,
+    /// The same, position independent.
+    NoOptPie,
+    /// The same, with cgo.
+    NoOptCgo,
     /// GOAMD64=v3: AVX2 and BMI instructions.
     V3,
     /// The race detector (with cgo).
@@ -46,6 +50,18 @@ impl Mode {
         Self::Race,
     ];
 
+    /// What suites about values have to work with: they need DWARF.
+    pub const WITH_VALUES: [Self; 8] = [
+        Self::Exe,
+        Self::Pie,
+        Self::PieExternal,
+        Self::Cgo,
+        Self::CgoPie,
+        Self::NoOpt,
+        Self::NoOptPie,
+        Self::NoOptCgo,
+    ];
+
     /// Name in file names, in the matrix and in `GOSPECT_TEST_MODE`.
     #[must_use]
     pub fn label(self) -> &'static str {
@@ -59,6 +75,8 @@ impl Mode {
             Self::StrippedPie => "stripped-pie",
             Self::Trimpath => "trimpath",
             Self::NoOpt => "noopt",
+            Self::NoOptPie => "noopt-pie",
+            Self::NoOptCgo => "noopt-cgo",
             Self::V3 => "v3",
             Self::Race => "race",
         }
@@ -98,6 +116,8 @@ impl Mode {
             Self::StrippedPie => recipe.arg("-buildmode=pie").arg("-ldflags=-s -w"),
             Self::Trimpath => recipe.arg("-trimpath"),
             Self::NoOpt => recipe.arg("-gcflags=all=-N -l"),
+            Self::NoOptPie => recipe.arg("-buildmode=pie").arg("-gcflags=all=-N -l"),
+            Self::NoOptCgo => recipe.cgo().arg("-gcflags=all=-N -l"),
             Self::V3 => recipe.env("GOAMD64", "v3"),
             Self::Race => recipe.cgo().arg("-race"),
         }
@@ -116,6 +136,7 @@ impl FromStr for Mode {
     fn from_str(label: &str) -> Result<Self, String> {
         Self::ALL
             .into_iter()
+            .chain(Self::WITH_VALUES)
             .find(|mode| mode.label() == label)
             .ok_or_else(|| format!("no build mode {label}"))
     }

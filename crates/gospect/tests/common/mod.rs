@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
-use testkit::{Fixture, Gospect, Mode, Output, Running, selected};
+use testkit::{
+    Fixture, Gospect, Mode, Output, Running, Toolchain, newest, oldest, selected, toolchain,
+};
 
 /// How long one thing may take before a test gives up.
 pub const LIMIT: Duration = Duration::from_secs(60);
@@ -65,6 +67,17 @@ pub fn ways(forced: &[&'static str]) -> Vec<&'static str> {
 /// A fixture by the Go version and build mode under test (the matrix sets them), see [`own`].
 pub fn fixture(name: &str) -> PathBuf {
     own(&Fixture::build(name, &selected(), Mode::selected()))
+}
+
+/// What a test is run with that is about values: the cell of the matrix, else the newest and the oldest Go, at a fixed
+/// address and not, and two between, where debug information and maps changed.
+pub fn cells() -> Vec<(Toolchain, Mode)> {
+    if std::env::var_os("GOSPECT_TEST_GO").is_some() {
+        return vec![(selected(), Mode::selected())];
+    }
+    let both = |toolchain: Toolchain| [Mode::Exe, Mode::Pie].map(|mode| (toolchain.clone(), mode));
+    let between = ["1.21.13", "1.24.11"].map(|version| (toolchain(version), Mode::Exe));
+    [newest(), oldest()].into_iter().flat_map(both).chain(between).collect()
 }
 
 /// A copy of `program` for this test alone. Uprobes are refused on a file while a process of it

@@ -325,8 +325,11 @@ impl<'r> Reader<'_, 'r> {
         let mut entries = Vec::new();
         if map.group > 0 {
             // Each of the two ways through a Swiss map has one field.
-            if let Ok(Some(group)) = self.pointed_to() {
-                entries = self.entries(map, group);
+            match self.pointed_to() {
+                Ok(Some(group)) => entries = self.entries(map, group),
+                // None where they are is not none for want of room.
+                Err(why) if len > 0 && why == failure(FieldStatus::Fault) => return Err(why),
+                Ok(None) | Err(_) => {}
             }
         }
         entries.truncate(usize::try_from(len).unwrap_or(usize::MAX));
