@@ -2,6 +2,7 @@
 
 mod bench;
 mod ci;
+mod delve;
 mod matrix;
 mod offsets;
 mod soak;
@@ -30,6 +31,8 @@ enum Task {
     Matrix(matrix::Args),
     /// The tests that attack the safety protocol, a thousand rounds each; needs root and an hour.
     Soak(soak::Args),
+    /// Values beside those that delve reads, which has to be installed; results in docs/delve.json.
+    Delve(delve::Args),
     /// Derive the table of runtime struct layouts from the toolchains.
     Offsets(offsets::Args),
 }
@@ -41,6 +44,7 @@ fn main() -> anyhow::Result<()> {
         Task::Tidy => tidy::run(),
         Task::Matrix(args) => matrix::run(&args),
         Task::Soak(args) => soak::run(&args),
+        Task::Delve(args) => delve::run(&args),
         Task::Offsets(args) => offsets::run(&args),
     }
 }
