@@ -45,8 +45,9 @@ pub use metrics::{
     write_metrics_json, write_metrics_text,
 };
 pub use sched::{
-    Arrows, GoroutineRows, Origins, Perfetto, PerfettoFile, StatesJson, StatesPart, StatesSummary,
-    StatesText, nothing_changed, write_goroutine_table, write_reason_table, write_site_table,
+    Arrows, GoroutineRows, Origins, Perfetto, PerfettoFile, StatesHead, StatesJson, StatesPart,
+    StatesSummary, StatesText, nothing_changed, write_goroutine_table, write_reason_table,
+    write_site_table,
 };
 pub use spans::{Resource, SpanTrees, otlp_request, write_span_json};
 pub use stat::{write_stat_json, write_stat_table};

@@ -12,4 +12,4 @@ pub use names::Origins;
 pub use perfetto::{Arrows, Perfetto, PerfettoFile};
 pub use summary::{StatesPart, StatesSummary, nothing_changed};
 pub use table::{GoroutineRows, write_goroutine_table, write_reason_table, write_site_table};
-pub use text::StatesText;
+pub use text::{StatesHead, StatesText};

@@ -4,9 +4,9 @@
 mod support;
 
 use output::{
-    Arrows, Clock, GoroutineRows, Perfetto, PerfettoFile, StatesJson, StatesPart, StatesSummary,
-    StatesText, Summary, SymbolTable, nothing_changed, write_goroutine_table, write_reason_table,
-    write_site_table,
+    Arrows, Clock, GoroutineRows, Perfetto, PerfettoFile, StatesHead, StatesJson, StatesPart,
+    StatesSummary, StatesText, Summary, SymbolTable, nothing_changed, write_goroutine_table,
+    write_reason_table, write_site_table,
 };
 use std::io::Write as _;
 use support::{change, creation, found, plan, record};
@@ -97,12 +97,25 @@ fn golden(name: &str, actual: Vec<u8>) {
 fn changes_as_text() {
     let mut out = Vec::new();
     for color in [false, true] {
-        let mut text = StatesText::new(CLOCK, color);
+        let mut text = StatesText::new(CLOCK, color, StatesHead::default());
         for event in told().events.iter().take(if color { 4 } else { usize::MAX }) {
             text.event(event, &mut out).unwrap();
         }
     }
     golden("states-text", out);
+}
+
+#[test]
+fn texts_of_several_executables_have_one_head() {
+    let head = StatesHead::default();
+    let mut out = Vec::new();
+    for _ in 0..2 {
+        let mut text = StatesText::new(CLOCK, false, head.clone());
+        told().events.iter().take(2).for_each(|event| text.event(event, &mut out).unwrap());
+    }
+    let out = String::from_utf8(out).unwrap();
+    let heads: Vec<usize> = out.match_indices("OLD_STATE").map(|(at, _)| at).collect();
+    assert_eq!((out.lines().count(), heads), (5, vec![16]), "{out}");
 }
 
 #[test]

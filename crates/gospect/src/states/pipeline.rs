@@ -3,8 +3,9 @@
 use super::filter::Filter;
 use crate::args::{StatesBy, StatesFormat};
 use output::{
-    Clock, GoroutineRows, Perfetto, PerfettoFile, StatesJson, StatesPart, StatesSummary,
-    StatesText, SymbolTable, write_goroutine_table, write_reason_table, write_site_table,
+    Clock, GoroutineRows, Perfetto, PerfettoFile, StatesHead, StatesJson, StatesPart,
+    StatesSummary, StatesText, SymbolTable, write_goroutine_table, write_reason_table,
+    write_site_table,
 };
 use probe::Plan;
 use std::io::{self, Write};
@@ -34,6 +35,8 @@ pub struct StatesOptions {
     pub filter: Filter,
     /// Keep the names that a recorded file needs.
     pub keep_names: bool,
+    /// The head of the text of all executables.
+    pub head: StatesHead,
     /// What the timelines of all executables are written to.
     pub timeline: PerfettoFile,
 }
@@ -70,7 +73,7 @@ impl StatesPipeline {
     pub fn new(plan: Arc<Plan>, clock: Clock, options: StatesOptions) -> Self {
         let show = match options.format {
             StatesFormat::Text if options.events => {
-                StatesShow::Text(StatesText::new(clock, options.color))
+                StatesShow::Text(StatesText::new(clock, options.color, options.head.clone()))
             }
             StatesFormat::Text => StatesShow::Tables,
             StatesFormat::Json => {

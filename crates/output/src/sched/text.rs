@@ -2,8 +2,10 @@
 
 use crate::clock::Clock;
 use crate::printable::push_printable;
+use std::cell::Cell;
 use std::fmt::Write as _;
 use std::io::{self, Write};
+use std::rc::Rc;
 use timeline::states::{Change, Event, State};
 
 /// Columns of a state's name and number.
@@ -15,23 +17,27 @@ const REASON_WIDTH: usize = 28;
 /// Escape sequences.
 const RESET: &str = "\x1b[0m";
 
+/// The names of the columns, which the texts of several executables have once.
+#[derive(Clone, Debug, Default)]
+pub struct StatesHead(Rc<Cell<bool>>);
+
 /// Writes changes as lines.
 #[derive(Debug)]
 pub struct StatesText {
     clock: Clock,
     color: bool,
-    began: bool,
+    head: StatesHead,
 }
 
 impl StatesText {
     /// A writer of lines; `color` allows escape sequences.
-    pub fn new(clock: Clock, color: bool) -> Self {
-        Self { clock, color, began: false }
+    pub fn new(clock: Clock, color: bool, head: StatesHead) -> Self {
+        Self { clock, color, head }
     }
 
     /// Writes what `event` says; nothing for whole lives and ends of processes.
     pub fn event(&mut self, event: &Event, out: &mut dyn Write) -> io::Result<()> {
-        if !std::mem::replace(&mut self.began, true) {
+        if !self.head.0.replace(true) {
             writeln!(
                 out,
                 "{:<15} {:<STATE_WIDTH$} {:<STATE_WIDTH$} {:<REASON_WIDTH$} {:>6} {:>7} {:>7}",
