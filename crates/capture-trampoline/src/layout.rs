@@ -17,9 +17,11 @@
 //!  0 tsc    u64   time stamp counter, never 0
 //!  8 goid   u48   0 when there is no goroutine
 //! 14 tid    u16   low bits of the thread id
-//! 16 caller u48   return address at an entry site; at a swap, lowest byte: whether it swapped
+//! 16 caller u48   at an entry site, return address; elsewhere:
+//! 16   done u8      at a swap, whether it swapped
+//! 18   drops u32    low bits of `drops` when the record was reserved
 //! 22 tid    u8    high bits of the thread id
-//! 23 drops  u8    low bits of `drops` when the record was reserved
+//! 23 drops  u8    at an entry site, low bits of `drops` when the record was reserved
 //! 24 tag    u32   site, units and SYSTEM_STACK
 //! 28 depth  u32   g.stack.hi - SP where the record is made, bytes
 //! ```
@@ -54,8 +56,10 @@ pub mod record {
     pub const CALLER: u32 = 16;
     /// Bits 16 to 23 of the thread id.
     pub const TID_HIGH: u32 = 22;
-    /// Low 8 bits of the ring's drops.
+    /// Low 8 bits of the ring's drops, beside a return address.
     pub const DROPS: u32 = 23;
+    /// Low 32 bits of the ring's drops, where there is no return address.
+    pub const WIDE_DROPS: u32 = 18;
     /// Site, units and flag.
     pub const TAG: u32 = 24;
     /// Depth on the stack.
@@ -125,9 +129,9 @@ pub struct Header {
     pub goid: u64,
     /// Thread; 0 when the code was made without the offset of `m.procid`.
     pub tid: u32,
-    /// Return address (avma); means something at entry sites only.
+    /// Return address (avma) at entry sites; other things elsewhere.
     pub caller: u64,
-    /// Low 8 bits of the ring's drops before this record.
+    /// Low 8 bits of the ring's drops before this record, at entry sites.
     pub drops: u8,
     /// Index into the plan's sites. Not validated.
     pub site: u32,
@@ -166,6 +170,20 @@ impl Header {
             system_stack: tag & TAG_SYSTEM_STACK != 0,
             depth: (last >> 32) as u32,
         }
+    }
+}
+
+impl Header {
+    /// How many records the ring had dropped before this one, beyond `known`. More than 127 between
+    /// two records of entries are told by the next of another kind.
+    pub fn drops_since(&self, known: u64, is_entry: bool) -> u64 {
+        let (step, back) = if is_entry {
+            (u64::from(self.drops.wrapping_sub(known as u8)), 1 << 7)
+        } else {
+            let wide = (self.caller >> 16) as u32;
+            (u64::from(wide.wrapping_sub(known as u32)), 1 << 31)
+        };
+        if step < back { step } else { 0 }
     }
 }
 

@@ -30,7 +30,7 @@ const HOLD: Duration = Duration::from_secs(2);
 
 /// Bytes of records that wait for others, at the most and besides what has to be read before any
 /// of them can leave; a ring that is not read fills up and drops, counted.
-const MAX_PENDING: usize = 64 << 20;
+const MAX_PENDING: usize = 32 << 20;
 
 /// Records that are handed over between two looks at the rings: whoever takes them may be slow,
 /// and the rings fill up meanwhile.
@@ -48,7 +48,7 @@ const AHEAD_NS: u64 = 1_000_000_000;
 pub(crate) struct SiteInfo {
     /// Size and whether there can be any.
     pub record: SiteRecord,
-    /// Whether `caller` means something.
+    /// Whether `caller` means something, and only 8 bits count drops.
     pub is_entry: bool,
 }
 
@@ -293,9 +293,10 @@ impl Reader {
         };
         // The records of a ring are in order of reservation and count drops a little earlier or
         // later than that: only steps forward count, and none beyond what the ring says.
-        let step = header.drops.wrapping_sub(progress.drops as u8);
-        if step < 128 && progress.drops + u64::from(step) <= drops {
-            progress.drops += u64::from(step);
+        let counted = progress.drops + header.drops_since(progress.drops, site.is_entry);
+        // It may have been read a little later than that was.
+        if counted <= drops || counted <= ring.drops() {
+            progress.drops = counted;
         }
         progress.consumed += u64::from(header.units) * UNIT as u64;
         // A compare-and-swap that did not swap: nothing happened, and nothing is lost.
@@ -318,7 +319,8 @@ impl Reader {
         let stack = if header.system_stack { ring.word(at, UNIT) } else { 0 };
         ring.clear(at, header.units);
         let depth = i64::from(header.depth) - i64::from(site.record.sp_delta);
-        let flags = if header.system_stack { RecordFlags::SYSTEM_STACK } else { 0 };
+        let system = if header.system_stack { RecordFlags::SYSTEM_STACK } else { 0 };
+        let flags = RecordFlags::ORDERED | system;
         let record = Record {
             // Known when it leaves the queue.
             ts_ns: 0,

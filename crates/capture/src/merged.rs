@@ -87,7 +87,9 @@ impl Merged {
 
 impl Waiting {
     fn of_first(bytes: &[u8]) -> Option<Self> {
-        Some(Self { ts_ns: ts_of(bytes)?, since: None, bytes: bytes.to_vec() })
+        let mut bytes = bytes.to_vec();
+        wire::clear_ordered(&mut bytes);
+        Some(Self { ts_ns: ts_of(&bytes)?, since: None, bytes })
     }
 
     /// With the site's number in the whole plan. Ids that no plan gave out are dropped later,

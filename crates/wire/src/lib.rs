@@ -18,7 +18,7 @@ pub use fetch::{
     TYPE_KIND,
 };
 pub use record::{
-    HEADER_SIZE, MAX_PAYLOAD, Record, RecordError, RecordFlags, RecordKind, lost_so_far,
-    mark_beside_loss, stamp,
+    HEADER_SIZE, MAX_PAYLOAD, Record, RecordError, RecordFlags, RecordKind, clear_ordered,
+    lost_so_far, mark_beside_loss, stamp,
 };
 pub use site::{GSource, SiteConfig, SiteKind};

@@ -46,6 +46,10 @@ impl RecordFlags {
     /// of that CPU that came before and the one that comes next. Set by the readers.
     pub const BESIDE_LOSS: u16 = 1 << 3;
 
+    /// No record of the same goroutine that comes later tells of something earlier: the capture
+    /// proves its order.
+    pub const ORDERED: u16 = 1 << 4;
+
     /// Whether all bits of `bit` are set.
     pub const fn has(self, bit: u16) -> bool {
         self.0 & bit == bit
@@ -220,6 +224,15 @@ pub fn stamp(record: &mut [u8], ts_ns: u64, told: u32) -> u32 {
 pub fn mark_beside_loss(record: &mut [u8]) {
     if let Some(header) = record.first_chunk_mut::<HEADER_SIZE>() {
         let flags = u16_at(header, 58) | RecordFlags::BESIDE_LOSS;
+        header[58..60].copy_from_slice(&flags.to_le_bytes());
+    }
+}
+
+/// Takes back [`RecordFlags::ORDERED`] in a record's wire form: it is put among records of another
+/// capture.
+pub fn clear_ordered(record: &mut [u8]) {
+    if let Some(header) = record.first_chunk_mut::<HEADER_SIZE>() {
+        let flags = u16_at(header, 58) & !RecordFlags::ORDERED;
         header[58..60].copy_from_slice(&flags.to_le_bytes());
     }
 }

@@ -240,8 +240,10 @@ impl Recorder<'_> {
             self.asm.movzx(eax, word_ptr(r13 - 6))?;
             self.asm.mov(rax, qword_ptr(rsp + rax))?;
             self.asm.mov(qword_ptr(r12 + record::CALLER), rax)?;
+            self.asm.mov(byte_ptr(r12 + record::DROPS), dl)?;
+        } else {
+            self.asm.mov(dword_ptr(r12 + record::WIDE_DROPS), edx)?;
         }
-        self.asm.mov(byte_ptr(r12 + record::DROPS), dl)?;
         self.thread()?;
         self.asm.mov(eax, dword_ptr(r13 - 4))?;
         if is_system {
@@ -262,7 +264,7 @@ impl Recorder<'_> {
         Ok(())
     }
 
-    /// R12 = the record, DL = drops. Exact: `head` never passes `limit`, however many threads
+    /// R12 = the record, EDX = drops. Exact: `head` never passes `limit`, however many threads
     /// try at once; a failed exchange means that another record has been reserved.
     fn reserve(&mut self, bytes: usize, stack: Stack) -> Result<(), IcedError> {
         let mut retry = self.asm.create_label();
@@ -283,10 +285,10 @@ impl Recorder<'_> {
             self.asm.lea(rax, ptr(r12 + rax + DATA))?;
             self.asm.mov(qword_ptr(rax + kept(SPILL_RING)), r12)?;
             self.asm.mov(qword_ptr(rax + kept(SPILL_HEAD)), rdx)?;
-            self.asm.mov(dl, byte_ptr(r12 + DROPS))?;
+            self.asm.mov(edx, dword_ptr(r12 + DROPS))?;
             return self.asm.mov(r12, rax);
         }
-        self.asm.mov(dl, byte_ptr(r12 + DROPS))?;
+        self.asm.mov(edx, dword_ptr(r12 + DROPS))?;
         self.asm.lea(r12, ptr(r12 + rax + DATA))
     }
 

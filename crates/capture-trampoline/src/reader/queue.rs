@@ -1,26 +1,43 @@
 //! Records that wait until everything older is known, and the order they leave in.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 use wire::Record;
+
+/// Bytes of a chunk, more than the longest record has. What has left is given back by the chunk: one
+/// piece of memory for all would grow by doubling, and never shrink.
+const CHUNK: usize = 1 << 15;
+
+/// Records that there is always room for.
+const FEW: usize = 1 << 12;
 
 /// A record that waits for its turn.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     tsc: u64,
-    /// Where its wire form begins.
-    at: u32,
+    /// Number of the chunk that has its wire form, wrapping, and where it begins there.
+    chunk: u32,
+    at: u16,
     len: u16,
+}
+
+/// Wire forms, without a time.
+#[derive(Debug, Default)]
+struct Chunk {
+    data: Vec<u8>,
+    /// How many of its records have not left.
+    waiting: usize,
 }
 
 /// What came from one ring, in its order.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    records: Vec<Waiting>,
-    /// Wire forms, without a time.
-    data: Vec<u8>,
-    /// How many records have left.
-    left: usize,
+    records: VecDeque<Waiting>,
+    chunks: VecDeque<Chunk>,
+    /// Number of the first chunk.
+    first: u32,
+    /// A chunk that nothing is in.
+    spare: Option<Chunk>,
     /// Whether times run back: a thread that lost the CPU between reserving and taking the time.
     unsorted: bool,
     /// Losses that the records that left have told of.
@@ -30,42 +47,56 @@ pub(super) struct Queue {
 impl Queue {
     /// Adds a record, whose time is set when it leaves; gives the bytes that it takes.
     pub(super) fn push(&mut self, tsc: u64, record: &Record<'_>) -> usize {
-        self.unsorted |= self.records.last().is_some_and(|last| last.tsc > tsc);
-        let at = self.data.len();
-        record.write(&mut self.data);
-        let len = (self.data.len() - at) as u16;
-        self.records.push(Waiting { tsc, at: at as u32, len });
-        usize::from(len) + size_of::<Waiting>()
+        self.unsorted |= self.records.back().is_some_and(|last| last.tsc > tsc);
+        let len = record.wire_len();
+        if self.chunks.back().is_none_or(|last| last.data.len() + len > CHUNK) {
+            let spare = self.spare.take();
+            let empty = || Chunk { data: Vec::with_capacity(CHUNK), waiting: 0 };
+            self.chunks.push_back(spare.unwrap_or_else(empty));
+        }
+        let chunk = self.first.wrapping_add(self.chunks.len() as u32).wrapping_sub(1);
+        let Some(last) = self.chunks.back_mut() else { return 0 };
+        let at = last.data.len();
+        record.write(&mut last.data);
+        last.waiting += 1;
+        let len = last.data.len() - at;
+        self.records.push_back(Waiting { tsc, chunk, at: at as u16, len: len as u16 });
+        len + size_of::<Waiting>()
     }
 
     /// Bytes in use.
     pub(super) fn size(&self) -> usize {
-        self.data.len() + self.records.len() * size_of::<Waiting>()
+        let last = self.chunks.back().map_or(0, |last| last.data.len());
+        let whole = self.chunks.len().saturating_sub(1) * CHUNK;
+        whole + last + self.records.len() * size_of::<Waiting>()
     }
 
     /// How many leave: those up to `watermark`. They are in order from here on.
     fn ready(&mut self, watermark: u64) -> usize {
-        let waiting = &mut self.records[self.left..];
         if std::mem::take(&mut self.unsorted) {
             // Stable: equal times stay in ring order. Nearly sorted, so nearly linear.
-            waiting.sort_by_key(|record| record.tsc);
+            self.records.make_contiguous().sort_by_key(|record| record.tsc);
         }
-        self.left + waiting.partition_point(|record| record.tsc <= watermark)
+        self.records.partition_point(|record| record.tsc <= watermark)
     }
 
-    /// The next one to leave, if it is one of the first `ready`.
+    /// The next one to leave, if any of `ready` are left.
     fn next(&self, ready: usize) -> Option<u64> {
-        if self.left >= ready {
-            return None;
-        }
-        self.records.get(self.left).map(|record| record.tsc)
+        self.records.front().filter(|_| ready > 0).map(|record| record.tsc)
+    }
+
+    fn bytes(&mut self, record: Waiting) -> Option<&mut [u8]> {
+        let chunk = self.chunks.get_mut(record.chunk.wrapping_sub(self.first) as usize)?;
+        let at = usize::from(record.at);
+        chunk.data.get_mut(at..at + usize::from(record.len))
     }
 
     /// Whether records were lost between the last that left and what comes next: the next record
     /// that waits, or, where none does, all that the ring has lost until now.
-    fn is_at_loss(&self, latest: u32) -> bool {
-        let next = self.records.get(self.left).and_then(|next| self.data.get(next.at as usize..));
-        let more = next.map_or(latest, wire::lost_so_far).wrapping_sub(self.told);
+    fn is_at_loss(&mut self, latest: u32) -> bool {
+        let next = self.records.front().copied();
+        let next = next.and_then(|next| self.bytes(next)).map(|bytes| wire::lost_so_far(bytes));
+        let more = next.unwrap_or(latest).wrapping_sub(self.told);
         (1..=u32::MAX / 2).contains(&more)
     }
 
@@ -76,34 +107,44 @@ impl Queue {
         is_beside_loss: bool,
         sink: &mut dyn FnMut(&[u8]),
     ) {
-        let Some(&Waiting { tsc, at, len }) = self.records.get(self.left) else { return };
-        self.left += 1;
-        let range = at as usize..at as usize + usize::from(len);
-        let Some(bytes) = self.data.get_mut(range) else { return };
+        let Some(record) = self.records.pop_front() else { return };
+        let told = self.told;
+        let Some(bytes) = self.bytes(record) else { return };
         // Sorting can swap two records of a ring; the count must not run back.
-        self.told = wire::stamp(bytes, ns(tsc), self.told);
+        let told = wire::stamp(bytes, ns(record.tsc), told);
         if is_beside_loss {
             wire::mark_beside_loss(bytes);
         }
         sink(bytes);
+        self.told = told;
+        self.leave(record.chunk);
     }
 
-    /// Gives back the room of what has left.
-    fn compact(&mut self) {
-        if self.left == self.records.len() {
-            self.records.clear();
-            self.data.clear();
-            self.left = 0;
-            return;
+    /// Gives back the room of chunks that all has left.
+    fn leave(&mut self, chunk: u32) {
+        let index = chunk.wrapping_sub(self.first) as usize;
+        if let Some(chunk) = self.chunks.get_mut(index) {
+            chunk.waiting = chunk.waiting.saturating_sub(1);
         }
-        if self.left * 2 < self.records.len() {
-            return;
+        // A record sorted behind later ones holds the chunks behind its own for a while.
+        while let Some(chunk) = self.chunks.front_mut()
+            && chunk.waiting == 0
+        {
+            chunk.data.clear();
+            if self.chunks.len() == 1 {
+                return;
+            }
+            self.spare = self.chunks.pop_front();
+            self.first = self.first.wrapping_add(1);
         }
-        self.records.drain(..self.left);
-        self.left = 0;
-        let first = self.records.iter().map(|record| record.at).min().unwrap_or_default();
-        self.data.drain(..first as usize);
-        self.records.iter_mut().for_each(|record| record.at -= first);
+    }
+
+    /// Gives back room that was needed once.
+    fn shrink(&mut self) {
+        let (len, room) = (self.records.len(), self.records.capacity());
+        if room > FEW && len * 8 < room {
+            self.records.shrink_to((len * 2).max(FEW));
+        }
     }
 }
 
@@ -113,7 +154,7 @@ type Order = BinaryHeap<Reverse<(u64, usize)>>;
 /// What a merge has still to do.
 #[derive(Debug)]
 pub(super) struct Merge {
-    /// Of each queue, how many records leave.
+    /// Of each queue, how many records are to leave.
     ready: Vec<usize>,
     order: Order,
     /// What each ring has lost until now.
@@ -133,7 +174,8 @@ impl Merge {
             Some(Reverse((queue.next(ready)?, index)))
         };
         let order = queues.iter().zip(&ready).enumerate().filter_map(first).collect();
-        let losses = queues.iter().zip(&latest).map(|(queue, &latest)| queue.is_at_loss(latest));
+        let losses = queues.iter_mut().zip(&latest);
+        let losses = losses.map(|(queue, &latest)| queue.is_at_loss(latest));
         let at_loss: Vec<bool> = losses.collect();
         let losses = at_loss.iter().filter(|&&at_loss| at_loss).count();
         Self { ready, order, latest, at_loss, losses }
@@ -148,6 +190,9 @@ impl Merge {
         sink: &mut dyn FnMut(&[u8]),
     ) {
         let latest = self.latest.get(index).copied().unwrap_or_default();
+        if let Some(ready) = self.ready.get_mut(index) {
+            *ready = ready.saturating_sub(1);
+        }
         let was = self.at_loss.get(index).copied().unwrap_or_default();
         queue.pop(ns, self.losses > usize::from(was), sink);
         let is = queue.is_at_loss(latest);
@@ -172,11 +217,9 @@ impl Merge {
             && let Some(Reverse((_, index))) = self.order.pop()
         {
             let other = self.order.peek().map_or((u64::MAX, usize::MAX), |first| first.0);
-            let (Some(queue), Some(&ready)) = (queues.get_mut(index), self.ready.get(index)) else {
-                continue;
-            };
+            let Some(queue) = queues.get_mut(index) else { continue };
             // While it stays the first.
-            while let Some(tsc) = queue.next(ready) {
+            while let Some(tsc) = queue.next(self.ready.get(index).copied().unwrap_or_default()) {
                 if done == most || (tsc, index) > other {
                     self.order.push(Reverse((tsc, index)));
                     break;
@@ -190,6 +233,6 @@ impl Merge {
 
     /// Ends it.
     pub(super) fn finish(self, queues: &mut [Queue]) {
-        queues.iter_mut().for_each(Queue::compact);
+        queues.iter_mut().for_each(Queue::shrink);
     }
 }

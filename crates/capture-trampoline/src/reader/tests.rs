@@ -26,7 +26,7 @@ fn sites() -> Vec<SiteInfo> {
             sp_delta: 16,
             is_guarded,
         },
-        is_entry: payload == 0,
+        is_entry: payload == 0 && !is_guarded,
     };
     let mut narrow = site(true, 0, 2, false);
     narrow.record.payload = Payload::Packed(Packed::new([Some(4), Some(1)]));
@@ -131,7 +131,10 @@ impl Writer<'_> {
     fn fill(self, at: usize, drops: u8, site: u32, goid: u64, payload: &[u8]) {
         let units = 1 + payload.len().div_ceil(UNIT) as u32;
         self.view.store(at + 8, goid);
-        self.view.store(at + 16, 0x40_1000 | u64::from(drops) << 56);
+        // Low bits of the count are all there is of it, in either form.
+        let other =
+            if sites()[site as usize].is_entry { 0x40_1000 } else { u64::from(drops) << 16 };
+        self.view.store(at + 16, other | u64::from(drops) << 56);
         self.view.store(at + 24, u64::from(tag(site, units)) | 96 << 32);
         self.view.fill(at + UNIT, payload);
     }
@@ -165,7 +168,7 @@ fn a_swap_that_did_not_swap_is_neither_a_record_nor_lost() {
         let (at, drops) = target.reserve(0, 1).unwrap();
         target.fill(at, drops, 3, goid, &[]);
         // The lowest byte of what is the caller elsewhere.
-        target.view.store(at + 16, 0x40_1000 | u64::from(goid % 3 == 0));
+        target.view.store(at + 16, u64::from(goid % 3 == 0));
         target.commit(at);
     }
     assert_eq!(target.settle(), [3, 6, 9]);
@@ -274,7 +277,7 @@ fn a_record_has_all_its_parts() {
         tid: 0,
         lost: 0,
         cpu: 11,
-        flags: RecordFlags(0),
+        flags: RecordFlags(RecordFlags::ORDERED),
         kind: RecordKind::Hit,
         payload: &payload,
     };
@@ -301,6 +304,74 @@ fn a_full_ring_loses_exactly_what_it_counts() {
     let lost = |at: usize| Record::parse(&target.seen[at]).unwrap().lost;
     assert_eq!(u64::from(lost(SLOTS as usize)), 1000 - SLOTS);
     assert_eq!(lost(SLOTS as usize - 1), 0);
+}
+
+/// Chains of goroutines go on where a loss is told: it has to be where it was.
+#[test]
+fn a_loss_of_many_records_is_told_by_the_next_one() {
+    let mut target = Target::new();
+    // What holds the other ring back keeps the reader from looking at the counts.
+    let (held, _) = target.reserve(1, 1).unwrap();
+    assert!(target.round(false).is_empty());
+    let mut lost = 0;
+    while target.record(0, 1) {}
+    for _ in 0..200 {
+        lost += u64::from(!target.record(0, 2));
+    }
+    target.round(false);
+    let (at, _) = target.reserve(0, 1).unwrap();
+    target.fill(at, 0, 3, 3, &[]);
+    // A swap that was made, and all of the count.
+    target.view.store(at + 16, (lost + 1) << 16 | 1);
+    target.commit(at);
+    assert!(target.record(0, 4));
+    target.round(false);
+    target.fill(held, 0, 0, 5, &[]);
+    target.commit(held);
+    target.settle();
+    let records = target.seen.iter().map(|bytes| Record::parse(bytes).unwrap());
+    let told: Vec<(u64, u32)> = records.map(|record| (record.goid, record.lost)).collect();
+    assert_eq!(told[..2], [(1, 0), (1, 0)]);
+    assert_eq!(told[told.len() - 3..], [(3, 201), (4, 201), (5, 0)]);
+}
+
+/// Memory is taken and given back in pieces.
+#[test]
+fn a_queue_gives_back_what_has_left() {
+    let mut queue = Queue::default();
+    let mut record = Record {
+        ts_ns: 0,
+        goid: 0,
+        stack: 0,
+        depth: 0,
+        caller: 0,
+        site: 0,
+        pid: 7,
+        tid: 1,
+        lost: 0,
+        cpu: 0,
+        flags: RecordFlags(0),
+        kind: RecordKind::Hit,
+        payload: &[1; 32],
+    };
+    let mut seen = Vec::new();
+    for round in 0..3 {
+        for goid in 0..20_000u64 {
+            record.goid = goid;
+            // One of a thousand is older than the ones before it.
+            let late = if goid % 1000 == 999 { 500 } else { 0 };
+            queue.push(round * 100_000 + 1000 + goid - late, &record);
+        }
+        assert!(queue.size() > 20_000 * 112 && queue.size() < 20_000 * 112 * 21 / 20);
+        let queues = std::slice::from_mut(&mut queue);
+        let mut merge = Merge::new(queues, u64::MAX, vec![0]);
+        let mut sink = |bytes: &[u8]| seen.push(Record::parse(bytes).unwrap().ts_ns);
+        assert_eq!(merge.step(queues, usize::MAX, &mut |tsc| tsc, &mut sink), 20_000);
+        merge.finish(queues);
+        assert_eq!(queue.size(), 0);
+    }
+    assert_eq!(seen.len(), 60_000);
+    assert!(seen.is_sorted());
 }
 
 /// A goroutine can go on, on another CPU, where one has no room: which of the records there are older
