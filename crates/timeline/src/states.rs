@@ -47,6 +47,10 @@ const MAX_BREAKS: usize = 1 << 12;
 /// How long a record waits for an earlier one, nanoseconds.
 const WINDOW_NS: u64 = 50_000_000;
 
+/// How long after a loss was counted the change may be made that it swallowed: a thread that found
+/// no room may lose the CPU before its compare-and-swap. Readers wait as long for a record, nanoseconds.
+const SLIP_NS: u64 = 2_000_000_000;
+
 /// A process that is watched.
 #[derive(Debug)]
 struct Process {
@@ -99,6 +103,8 @@ pub struct States {
     breaks: VecDeque<u64>,
     /// Losses that are known by now, to tell chains from before one.
     epoch: u64,
+    /// The time of the last record that told of one.
+    last_loss_ns: Option<u64>,
     /// Records lost that no record has told of, at the last reading of memory.
     untold: u64,
     tally: Tally,
@@ -119,6 +125,7 @@ impl States {
             threads: Threads::default(),
             breaks: VecDeque::new(),
             epoch: 0,
+            last_loss_ns: None,
             untold: 0,
             tally: Tally::default(),
             counters: StateCounters::default(),
@@ -174,6 +181,7 @@ impl States {
             self.counters.gaps += 1;
             self.epoch += 1;
             self.counters.lost += u64::from(lost);
+            self.last_loss_ns = Some(record.ts_ns);
         }
         match record.kind {
             RecordKind::Hit => self.hit(record, out),
@@ -243,6 +251,7 @@ impl States {
             works: false,
             by: parent,
             beside_loss: record.flags.has(RecordFlags::BESIDE_LOSS),
+            ordered: record.flags.has(RecordFlags::ORDERED),
         };
         if self.follow(who, chain) {
             self.take(who, &step, out);
@@ -267,7 +276,9 @@ impl States {
         let who = Who { pid: record.pid, goid: change.goid };
         let (ts_ns, tid, reason, by) = (record.ts_ns, record.tid, change.reason, record.goid);
         let beside_loss = record.flags.has(RecordFlags::BESIDE_LOSS);
-        let step = Step { ts_ns, tid, old, new, reason, works: change.works, by, beside_loss };
+        let ordered = record.flags.has(RecordFlags::ORDERED);
+        let works = change.works;
+        let step = Step { ts_ns, tid, old, new, reason, works, by, beside_loss, ordered };
         let by = self.threads.pass(who, &step, self.reasons.is_switched(reason));
         let step = Step { by, ..step };
         if !self.chains.contains_key(&who) && !self.begin(who, &step) {
@@ -284,6 +295,7 @@ impl States {
         let from_ns = if is_new || self.epoch > 0 { step.ts_ns } else { begin_ns };
         let mut chain = Chain::new(Origin::default(), step.old, step.reason, from_ns);
         chain.born_ns = is_new.then_some(step.ts_ns);
+        chain.correct_by(step, &self.reasons);
         self.counters.made += u64::from(is_new);
         self.follow(who, chain)
     }
@@ -300,22 +312,50 @@ impl States {
 
     /// Takes a step that fits, or holds it until it does.
     fn offer(&mut self, who: Who, step: Step, out: &mut Vec<Event>) {
-        let gaps = self.epoch;
+        // A loss of another CPU may become known later, or never. What waits for one that is lost
+        // would go behind what comes later, as soon as that fits.
+        let slipped =
+            || self.last_loss_ns.is_some_and(|ns| step.ts_ns <= ns.saturating_add(SLIP_NS));
         let Some(chain) = self.chains.get_mut(&who) else { return };
-        if chain.state() != step.old {
+        let is_beside = chain.gaps != self.epoch || step.beside_loss;
+        let is_doubtful = is_beside || !chain.is_told;
+        let by_chance = is_doubtful && chain.contradicts(&step, &self.reasons);
+        if chain.state() != step.old || by_chance {
             if !chain.is_told {
-                chain.correct(step.old, step.reason);
-            } else if chain.gaps != gaps || step.beside_loss {
-                // A loss of another CPU may become known later, or never. What waits for one
-                // that is lost would go behind what comes later, as soon as that fits.
-                chain.resume(step.old, step.reason, step.ts_ns);
-                self.counters.mended += 1;
+                chain.correct_by(&step, &self.reasons);
+            } else if is_beside || (step.ordered && slipped()) {
+                self.mend(who, &step);
+            } else if step.ordered {
+                self.give_up(who, &step);
             } else {
                 return self.hold(who, step, out);
             }
         }
         self.take(who, &step, out);
         self.release(who, out);
+    }
+
+    /// Goes on with a step before which others were lost.
+    fn mend(&mut self, who: Who, step: &Step) {
+        self.go_on(who, step);
+        self.counters.mended += 1;
+    }
+
+    fn go_on(&mut self, who: Who, step: &Step) {
+        if let Some(chain) = self.chains.get_mut(&who) {
+            chain.interrupt(step.ts_ns);
+            chain.correct_by(step, &self.reasons);
+        }
+    }
+
+    /// Goes on with a step whose predecessors are missing, and nobody knows why.
+    fn give_up(&mut self, who: Who, step: &Step) {
+        self.go_on(who, step);
+        self.counters.breaks += 1;
+        if self.breaks.len() >= MAX_BREAKS {
+            self.breaks.pop_front();
+        }
+        self.breaks.push_back(step.ts_ns);
     }
 
     fn hold(&mut self, who: Who, step: Step, out: &mut Vec<Event>) {
@@ -348,17 +388,10 @@ impl States {
         held.sort_by_key(|step| step.ts_ns);
         for step in held {
             match self.chains.get_mut(&who) {
-                Some(chain) if chain.state() != step.old => {
-                    chain.resume(step.old, step.reason, step.ts_ns);
-                    // A loss may become known later than what follows it on another CPU.
-                    let is_loss = chain.gaps != self.epoch;
-                    self.counters.mended += u64::from(is_loss);
-                    self.counters.breaks += u64::from(!is_loss);
-                    if !is_loss && self.breaks.len() < MAX_BREAKS {
-                        self.breaks.push_back(step.ts_ns);
-                    }
-                }
-                Some(_) => {}
+                Some(chain) if chain.state() == step.old => {}
+                // A loss may become known later than what follows it on another CPU.
+                Some(chain) if chain.gaps != self.epoch => self.mend(who, &step),
+                Some(_) => self.give_up(who, &step),
                 None => continue,
             }
             self.take(who, &step, out);
@@ -462,8 +495,9 @@ impl States {
                     chain.origin = found.origin;
                 }
                 if chain.gaps != gaps && chain.last_ns < ts_ns {
-                    if chain.state() != found.state {
-                        chain.resume(found.state, found.reason, ts_ns);
+                    if chain.is_other(found.state, found.reason, &self.reasons) {
+                        chain.interrupt(ts_ns);
+                        chain.correct(found.state, found.reason, &self.reasons);
                         self.counters.mended += 1;
                     }
                     (chain.gaps, chain.is_told) = (gaps, false);
@@ -472,6 +506,7 @@ impl States {
             None => {
                 let from_ns = if gaps > 0 { ts_ns } else { begin_ns };
                 let mut chain = Chain::new(found.origin, found.state, found.reason, from_ns);
+                chain.correct(found.state, found.reason, &self.reasons);
                 chain.is_told = false;
                 self.counters.found += 1;
                 self.follow(who, chain);

@@ -6,7 +6,9 @@ mod support_states;
 
 use generated::{Life, Tape, lives};
 use proptest::prelude::*;
-use support_states::{change, change_at, creation, found, reasons, record};
+use support_states::{
+    change, change_at, creation, found, on_thread, ordered, reasons, record, with_lost,
+};
 use timeline::states::{Change, Event, Lifetime, State, StateCounters, States, Who};
 use wire::{Record, RecordKind};
 
@@ -206,9 +208,7 @@ fn behind_a_loss_chains_go_on_and_what_is_gone_is_said() {
         change(4, 1, 1, 2, 0, 0),
     ];
     // Lost: 2 ran and ended, 1 waits.
-    let mut late = change(50, 1, 4, 1, 19, 0);
-    late[52..56].copy_from_slice(&7u32.to_le_bytes());
-    tape.push(late);
+    tape.push(with_lost(change(50, 1, 4, 1, 19, 0), 7));
     tape.extend([found(60, 0, 0), found(60, 1, 1), found(60, 3, 4), found(60, 0, 0)]);
     let (events, counters, _) = follow(&tape, 100);
     assert_eq!((counters.gaps, counters.lost, counters.breaks), (1, 7, 0));
@@ -236,6 +236,29 @@ fn a_loss_that_only_a_reading_tells_of_leaves_nothing_as_it_was() {
     assert_eq!(lifetimes(&events).last().unwrap().state, State::WAITING);
     let (_, counters, _) = of(0);
     assert_eq!((counters.gaps, counters.mended, counters.vanished, counters.live), (0, 0, 0, 2));
+}
+
+/// What a goroutine was in when records were lost, and what it is in later, may look the same.
+#[test]
+fn a_reading_after_a_loss_tells_a_wait_from_what_seems_to_be_one() {
+    let stopping = reasons().iter().position(|name| *name == "stopping the world").unwrap() as u8;
+    let begin = [creation(1, 1, 1, 0), change(2, 1, 1, 2, 0, 0), creation(3, 2, 1, 1)];
+    let mark = |ts_ns: u64| found(ts_ns, 0, 0);
+    let at_end = |before: u8, after: u64| {
+        let waits = change(10, 1, 2, 4, before, 0);
+        let lost = with_lost(change(20, 2, 1, 2, 0, 0), 5);
+        let read = record(RecordKind::Goroutine, 0, 60, 1, &[4, after, 0x300, 0x400, 0], 0);
+        let tape = [&begin[..], &[waits, lost, mark(60), read, mark(60)]].concat();
+        let (events, counters, _) = follow(&tape, 100);
+        let life = lifetimes(&events).into_iter().find(|life| life.who.goid == 1).unwrap();
+        assert_eq!(life.times.total_ns(), life.to_ns - life.from_ns, "{life:?}");
+        (life.state, life.reason.as_deref().map(str::to_owned), counters.mended)
+    };
+    let waits = |reason: &str| (State::WAITING, Some(reason.to_owned()), 1);
+    assert_eq!(at_end(stopping, 19), waits("chan receive"));
+    assert_eq!(at_end(18, 19), waits("chan receive"));
+    assert_eq!(at_end(19, stopping.into()), (State::RUNNING, None, 1));
+    assert_eq!(at_end(19, 19), (State::WAITING, Some("chan receive".to_owned()), 0));
 }
 
 #[test]
@@ -284,6 +307,84 @@ fn a_break_beside_a_loss_is_none_though_no_record_tells_of_it() {
     assert_eq!((counters.breaks, counters.mended, counters.gaps), (0, 1, 0));
     let [life] = lifetimes(&events)[..] else { panic!("{events:?}") };
     assert_eq!((life.times.unknown_ns, life.times.total_ns()), (1, life.to_ns - life.from_ns));
+}
+
+fn told(events: &[Event]) -> Vec<String> {
+    changes(events).into_iter().map(brief).collect()
+}
+
+#[test]
+fn what_is_in_order_waits_for_nothing() {
+    // No loss is known: one does not fit, and nothing is put before it.
+    let tape = [
+        creation(1, 1, 1, 0),
+        change(2, 1, 1, 2, 0, 0),
+        change(3, 1, 4, 1, 19, 9),
+        change(4, 1, 2, 4, 18, 1),
+        change(5, 1, 4, 1, 18, 9),
+    ];
+    let (events, counters, _) = follow(&tape.map(ordered), 10);
+    let expected = [
+        "g1 dead>runnable @1",
+        "g1 runnable>running @2",
+        "g1 waiting>runnable chan receive @3 by 9",
+        "g1 running>waiting select @4",
+        "g1 waiting>runnable select @5 by 9",
+    ];
+    assert_eq!(told(&events), expected);
+    assert_eq!((counters.breaks, counters.mended, counters.repairs), (2, 0, 0));
+}
+
+/// The thread that found no room lost the CPU before it made the change.
+#[test]
+fn a_change_may_be_made_after_its_loss_was_told() {
+    let tape = |late_ns: u64| {
+        let told = with_lost(change(5, 1, 1, 2, 0, 0), 4);
+        let begin = [creation(1, 1, 1, 0), creation(2, 2, 1, 1), told];
+        let rest = [change(6, 2, 1, 2, 0, 0), change(late_ns, 2, 4, 1, 19, 9)];
+        [&begin[..], &rest[..]].concat().into_iter().map(ordered).collect::<Vec<_>>()
+    };
+    let (_, counters, _) = follow(&tape(1_000_000_000), 9_000_000_000);
+    assert_eq!((counters.breaks, counters.mended, counters.repairs), (0, 1, 0));
+    let (_, counters, _) = follow(&tape(3_000_000_000), 9_000_000_000);
+    assert_eq!((counters.breaks, counters.mended, counters.repairs), (1, 0, 0));
+}
+
+/// Where steps between were lost, the next one may begin with the same state as the last one ended.
+#[test]
+fn what_fits_by_chance_beside_a_loss_is_mended() {
+    let stopping = reasons().iter().position(|name| *name == "stopping the world").unwrap() as u8;
+    let begin = [
+        creation(1, 1, 1, 0),
+        change(2, 1, 1, 2, 0, 0),
+        creation(3, 2, 1, 1),
+        change(4, 2, 1, 2, 0, 0),
+    ];
+    let waits = change(10, 1, 2, 4, 19, 0);
+    let after = |last: Option<&Vec<u8>>, next: Vec<u8>| {
+        let tape: Vec<_> = begin.iter().chain(last).cloned().chain([with_lost(next, 1)]).collect();
+        let (events, counters, _) = follow(&tape, 100);
+        assert_eq!((counters.breaks, counters.repairs), (0, 0));
+        for life in lifetimes(&events) {
+            assert_eq!(life.times.total_ns(), life.to_ns - life.from_ns, "{life:?}");
+        }
+        let shown = told(&events).split_off(begin.len() + usize::from(last.is_some()));
+        (shown, counters.mended, lifetimes(&events)[0].times.unknown_ns)
+    };
+    // It waits for something else by now.
+    let other = after(Some(&waits), change(30, 1, 4, 1, 18, 9));
+    assert_eq!(other, (vec!["g1 waiting>runnable select @30 by 9".to_owned()], 1, 20));
+    // It ran again and only seemed to wait.
+    let runs = after(Some(&waits), change(30, 1, 4, 2, stopping, 1));
+    assert_eq!(runs, (vec![], 1, 20));
+    // It runs on another thread by now.
+    let moved = after(None, on_thread(change(30, 1, 2, 4, 19, 1), 7));
+    assert_eq!(moved, (vec!["g1 running>waiting chan receive @30".to_owned()], 1, 28));
+    // These may be the next ones.
+    let same = after(Some(&waits), change(30, 1, 4, 1, 19, 9));
+    assert_eq!(same, (vec!["g1 waiting>runnable chan receive @30 by 9".to_owned()], 0, 0));
+    let runs_on = after(None, change(30, 1, 2, 1, 0, 1));
+    assert_eq!(runs_on, (vec!["g1 running>runnable @30".to_owned()], 0, 0));
 }
 
 proptest! {

@@ -19,6 +19,17 @@ pub(crate) struct Step {
     pub by: u64,
     /// Whether records of other CPUs were lost around it.
     pub beside_loss: bool,
+    /// Whether the capture proves that nothing earlier comes later.
+    pub ordered: bool,
+}
+
+impl Step {
+    /// What its goroutine looks like before it: what goes on running, and is not switched to, only
+    /// seemed to wait.
+    fn shown(&self, reasons: &Reasons) -> State {
+        let seems = (self.old, self.new) == (State::WAITING, State::RUNNING);
+        if seems && !reasons.is_switched(self.reason) { State::RUNNING } else { self.old }
+    }
 }
 
 /// A goroutine that lives.
@@ -38,9 +49,17 @@ pub(crate) struct Chain {
     /// What it looks like: a goroutine that only seems to wait still runs.
     shown: State,
     reason: u8,
+    /// The thread that it runs on, or that is in its system call; 0 when that is not known.
+    on: u32,
     since_ns: u64,
     changes: u64,
     times: Times,
+}
+
+/// What a goroutine with this state does.
+fn in_truth(state: State, reason: u8, reasons: &Reasons) -> State {
+    let seems_to_wait = state == State::WAITING && reasons.is_pseudo(reason);
+    if seems_to_wait { State::RUNNING } else { state }
 }
 
 /// A stay in a state that is over.
@@ -71,6 +90,7 @@ impl Chain {
             state,
             shown: state,
             reason,
+            on: 0,
             since_ns: from_ns,
             changes: 0,
             times: Times::default(),
@@ -82,22 +102,55 @@ impl Chain {
         self.state
     }
 
-    /// Takes `state` for what it was in all along, when nothing better was known.
-    pub fn correct(&mut self, state: State, reason: u8) {
-        (self.state, self.shown, self.reason) = (state, state, reason);
+    /// Whether a state read from memory is another one, or another wait, than the one that it is in.
+    pub fn is_other(&self, state: State, reason: u8, reasons: &Reasons) -> bool {
+        let is_other_wait = self.shown == State::WAITING && self.reason != reason;
+        (self.state, self.shown) != (state, in_truth(state, reason, reasons)) || is_other_wait
     }
 
-    /// Goes on in `state` at `ts_ns`; nobody knows what was in between.
-    pub fn resume(&mut self, state: State, reason: u8, ts_ns: u64) {
+    /// Takes a state read from memory for what it was in all along, when nothing better was known.
+    pub fn correct(&mut self, state: State, reason: u8, reasons: &Reasons) {
+        let shown = in_truth(state, reason, reasons);
+        (self.state, self.shown, self.reason, self.on) = (state, shown, reason, 0);
+    }
+
+    /// Takes what the next step begins with for what it was in all along.
+    pub fn correct_by(&mut self, step: &Step, reasons: &Reasons) {
+        self.correct(step.old, step.reason, reasons);
+        self.shown = step.shown(reasons);
+    }
+
+    /// Goes on at `ts_ns` as it is corrected to next; nobody knows what was in between.
+    pub fn interrupt(&mut self, ts_ns: u64) {
         let lost = ts_ns.saturating_sub(self.since_ns);
         self.times.unknown_ns = self.times.unknown_ns.saturating_add(lost);
         self.since_ns = self.since_ns.max(ts_ns);
-        self.correct(state, reason);
+    }
+
+    /// Whether something is missing before a step although its old state is the one that it is in:
+    /// it began another wait since, or runs on another thread.
+    pub fn contradicts(&self, step: &Step, reasons: &Reasons) -> bool {
+        match self.state {
+            State::WAITING if self.shown != step.shown(reasons) => true,
+            State::WAITING if self.shown == State::WAITING => {
+                self.reason != 0 && step.reason != 0 && self.reason != step.reason
+            }
+            State::RUNNING | State::SYSCALL => self.on != 0 && step.tid != 0 && self.on != step.tid,
+            _ => false,
+        }
     }
 
     /// Makes the step, which fits. `None` when it changes nothing that is shown.
     pub fn step(&mut self, who: Who, step: &Step, reasons: &Reasons) -> Option<(Change, Stay)> {
         let seems_to_wait = self.state == State::WAITING && self.shown == State::RUNNING;
+        // Who runs, or is in a system call, leaves that on its own thread; it may have been made on
+        // another one.
+        let is_on = match (step.old, step.new) {
+            (_, State::RUNNING) => true,
+            (old, State::SYSCALL) => old == State::RUNNING,
+            _ => false,
+        };
+        self.on = if is_on { step.tid } else { 0 };
         self.state = step.new;
         self.last_ns = self.last_ns.max(step.ts_ns);
         if step.new == State::WAITING && (step.works || reasons.is_pseudo(step.reason)) {

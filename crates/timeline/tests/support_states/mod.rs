@@ -105,6 +105,24 @@ pub fn change(ts_ns: u64, goid: u64, old: u32, new: u32, reason: u8, by: u64) ->
     record(RecordKind::Hit, CHANGE, ts_ns, by, &words, 0)
 }
 
+/// The same from a capture that proves its order.
+pub fn ordered(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes[FLAGS..][..2].copy_from_slice(&RecordFlags::ORDERED.to_le_bytes());
+    bytes
+}
+
+/// The same made on another thread.
+pub fn on_thread(mut bytes: Vec<u8>, tid: u32) -> Vec<u8> {
+    bytes[48..52].copy_from_slice(&tid.to_le_bytes());
+    bytes
+}
+
+/// The same after so many records of its CPU were lost.
+pub fn with_lost(mut bytes: Vec<u8>, lost: u32) -> Vec<u8> {
+    bytes[52..56].copy_from_slice(&lost.to_le_bytes());
+    bytes
+}
+
 /// A change of a goroutine that seems to be at `pc`, made on a system stack.
 pub fn change_at(pc: u64, ts_ns: u64, goid: u64, [old, new]: [u32; 2], reason: u8) -> Vec<u8> {
     let words = [goid, reason.into(), old.into(), new.into(), pc];
