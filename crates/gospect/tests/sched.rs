@@ -4,7 +4,11 @@
 mod chains;
 
 use chains::{LIMIT, check, gospect, lines, result_file, summary, watch};
-use testkit::{Fixture, Mode, Running, import_timeline, newest, oldest, toolchains};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use testkit::{Fixture, Mode, Output, Running, import_timeline, newest, oldest, toolchains};
 
 /// Every work, as large as the issue has it.
 #[test]
@@ -112,7 +116,9 @@ fn root_chains_are_unbroken_up_to_the_detach() {
     let of = |running: &Running| lines.iter().filter(|line| line.pid == running.pid()).count();
     assert!(running.iter().all(|running| of(running) > 1000));
     // Of both there is one timeline.
-    let command = ["sched", "-p", &pids, "--duration", "300ms", "--format", "perfetto", "-o", out];
+    // Where records are lost, arrows may come from nowhere.
+    let how = ["--duration", "300ms", "--format", "perfetto", "--ring", "64"];
+    let command = [&["sched", "-p", &pids, "-o", out][..], &how].concat();
     gospect().run(&command).expect_code(0);
     let timeline = import_timeline(&std::fs::read_to_string(&path).unwrap());
     std::fs::remove_file(&path).unwrap();
@@ -120,6 +126,103 @@ fn root_chains_are_unbroken_up_to_the_detach() {
         timeline.slices.iter().any(|slice| slice.pid == u64::from(running.pid()))
     };
     assert!(running.iter().all(shown));
+}
+
+/// What is lost is said where it lies, counted, and followed by a new reading of memory: at the end
+/// every goroutine is in the state that the process has it in.
+#[test]
+fn root_a_loss_is_a_gap_and_a_new_reading_follows() {
+    let program = Fixture::build("states", &newest(), Mode::Exe);
+    for backend in ["uprobe", "trampoline"] {
+        // How long the machine may need for two readings is unknown; what is wrong stays wrong.
+        let settled = [4, 15, 60].into_iter().map(Duration::from_secs);
+        let mut differing = settled.map_while(|time| watch_a_loss(&program, backend, time));
+        if let Some(last) = differing.nth(2) {
+            panic!("{backend}: {last}");
+        }
+    }
+}
+
+/// Tells what differs in the end, if anything does.
+fn watch_a_loss(program: &Path, backend: &str, settled: Duration) -> Option<String> {
+    let work = ["-work", "short,timer", "-n", "40", "-resize=false"];
+    let args = [&["-wait", "-pause", "-repeat", "1000"][..], &work].concat();
+    let mut running = Running::start(program, &args);
+    running.wait_for("ready", LIMIT);
+    let pid = running.pid().to_string();
+    let path = result_file(&format!("sched-loss-{backend}"));
+    let how = ["sched", "-p", &pid, "--backend", backend, "--ring", "1", "--events"];
+    let to = ["--format", "json", "-o", path.to_str().unwrap()];
+    let mut watching = gospect().start(&[&how[..], &to].concat());
+    watching.wait_error_line(LIMIT, |line| line.contains("watching goroutines"));
+    // A whole round that nobody reads: more than the rings hold.
+    watching.signal("STOP");
+    until("it stops", || state_of(watching.pid()) == 'T');
+    let mut rounds = 1..;
+    let mut work = || {
+        running.go();
+        let round = rounds.next();
+        running.wait_line(LIMIT, |line| {
+            let line: Value = serde_json::from_str(line).unwrap_or_default();
+            line["type"] == "paused" && line["round"].as_u64() == round
+        });
+    };
+    work();
+    watching.signal("CONT");
+    // Until something tells of it.
+    let told = || std::fs::read_to_string(&path).unwrap().contains("\"gap\"");
+    let begin = Instant::now();
+    while !told() {
+        assert!(begin.elapsed() < LIMIT, "{backend}: no gap was told");
+        work();
+    }
+    std::thread::sleep(settled);
+    let output = gospect().run(&["goroutines", "-p", &pid, "--format", "json", "--system"]);
+    watching.signal("INT");
+    gospect().finish(&mut watching).expect_code(0);
+    drop(running);
+    compare_at_end(&lines(&path), &output, backend)
+}
+
+/// Checks what was told, and says how it differs from what the process had in the end.
+fn compare_at_end(lines: &[chains::Line], output: &Output, backend: &str) -> Option<String> {
+    let summary = summary(lines);
+    let gaps: u64 = lines.iter().filter(|line| line.r#type == "gap").map(|line| line.lost).sum();
+    assert!(gaps > 1000 && gaps <= summary.lost, "{backend}: {gaps} {summary:?}");
+    assert_eq!((summary.breaks, summary.invalid), (0, 0), "{backend}: {summary:?}");
+    assert!(summary.mended + summary.vanished > 0, "{backend}: {summary:?}");
+    if backend == "trampoline" {
+        assert_eq!(summary.repairs, 0, "{summary:?}");
+    }
+    let all = || lines.iter().filter(|line| line.r#type == "goroutine");
+    for line in all() {
+        assert_eq!(line.spent_ns() + line.unknown_ns, line.to_ns - line.from_ns, "{line:?}");
+    }
+    let end = all().map(|line| line.to_ns).max();
+    let living = all().filter(|line| line.ended_ns.is_none() && Some(line.to_ns) == end);
+    // The main goroutine's read may be interrupted by a signal of the runtime.
+    let living = living.filter(|line| line.goid != 1);
+    let told: BTreeMap<u64, String> = living.map(|line| (line.goid, line.state.clone())).collect();
+    let found = output
+        .of_type("goroutine")
+        .into_iter()
+        .map(|line| (line["goid"].as_u64().unwrap(), line["state"].as_str().unwrap().to_owned()));
+    let found: BTreeMap<u64, String> = found.filter(|(goid, _)| *goid != 1).collect();
+    (told != found).then(|| format!("{told:?} is not {found:?}: {summary:?}"))
+}
+
+/// The letter of a process's state.
+fn state_of(pid: u32) -> char {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit(") ").next().unwrap().chars().next().unwrap()
+}
+
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < LIMIT, "waited too long until {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// A recording gives what the capture gave.

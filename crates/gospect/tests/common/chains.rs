@@ -1,7 +1,7 @@
 //! Chains of goroutine states as `gospect sched` tells them, and what is true of every one.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
@@ -27,6 +27,8 @@ pub struct Line {
     pub born_ns: Option<i64>,
     pub ended_ns: Option<i64>,
     pub state: String,
+    /// 0 for a gap that nothing came before.
+    #[serde(deserialize_with = "zero_for_null")]
     pub from_ns: i64,
     pub to_ns: i64,
     pub running_ns: i64,
@@ -49,6 +51,10 @@ pub struct Line {
     pub refused: u64,
     pub changes: u64,
     pub backend: String,
+}
+
+fn zero_for_null<'de, D: Deserializer<'de>>(text: D) -> Result<i64, D::Error> {
+    Ok(Option::deserialize(text)?.unwrap_or_default())
 }
 
 impl Line {
