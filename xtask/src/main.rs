@@ -5,6 +5,7 @@ mod ci;
 mod delve;
 mod matrix;
 mod offsets;
+mod signatures;
 mod soak;
 mod tidy;
 
@@ -35,6 +36,8 @@ enum Task {
     Delve(delve::Args),
     /// Derive the table of runtime struct layouts from the toolchains.
     Offsets(offsets::Args),
+    /// Derive the table of the standard library's signatures from the toolchains.
+    Signatures(signatures::Args),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -46,6 +49,7 @@ fn main() -> anyhow::Result<()> {
         Task::Soak(args) => soak::run(&args),
         Task::Delve(args) => delve::run(&args),
         Task::Offsets(args) => offsets::run(&args),
+        Task::Signatures(args) => signatures::run(&args),
     }
 }
 

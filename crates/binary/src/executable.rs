@@ -3,6 +3,7 @@
 use crate::build_info::BuildInfo;
 use crate::function::FunctionTable;
 use crate::go_version::GoVersion;
+use crate::made_type::MadeTypes;
 use crate::module_data::ModuleData;
 use crate::pclntab::{Format, Header};
 use crate::relocation::Words;
@@ -25,6 +26,8 @@ pub struct Executable {
     module: OnceLock<(ModuleData, &'static Format)>,
     functions: OnceLock<FunctionTable>,
     symbols: OnceLock<SymbolTable>,
+    runtime_types: OnceLock<rtype::RuntimeTypes>,
+    made_types: MadeTypes,
 }
 
 impl Executable {
@@ -48,6 +51,8 @@ impl Executable {
             module: OnceLock::new(),
             functions: OnceLock::new(),
             symbols: OnceLock::new(),
+            runtime_types: OnceLock::new(),
+            made_types: MadeTypes::default(),
         };
         if executable.build_setting("-buildmode").is_none() {
             detect::check_module(executable.module()?)?;
@@ -147,6 +152,21 @@ impl Executable {
     /// process finds there at its start, less the bias.
     pub fn read_word(&self, address: Svma) -> Result<u64, Error> {
         self.words.read(address)
+    }
+
+    /// Bytes of a map's descriptor, without what lies behind it of a named one.
+    pub(crate) fn map_type_size(&self) -> Result<u64, Error> {
+        Ok(self.module_and_format()?.1.map_type)
+    }
+
+    /// What was found of the type descriptors.
+    pub(crate) fn runtime_types(&self) -> &rtype::RuntimeTypes {
+        self.runtime_types.get_or_init(rtype::RuntimeTypes::default)
+    }
+
+    /// Types that were put together for it.
+    pub(crate) fn made_types(&self) -> &MadeTypes {
+        &self.made_types
     }
 
     /// Name (as `%T` prints it) and `reflect.Kind` of the type whose descriptor is at an

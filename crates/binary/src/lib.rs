@@ -4,10 +4,13 @@
 #![forbid(unsafe_code)]
 
 mod abi;
+mod abi_type;
+mod argument_info;
 mod argument_map;
 mod build_info;
 mod bytes;
 pub mod code;
+mod declared;
 mod detect;
 mod dwarf;
 mod error;
@@ -18,21 +21,27 @@ mod go_version;
 mod image;
 mod inline;
 pub mod layout;
+mod made_type;
 mod module_data;
 mod note;
 mod pclntab;
 mod relocation;
 mod rtype;
 mod scan;
+mod signature_table;
 mod symbol;
 mod symbolizer;
 pub mod tls;
 mod type_layout;
+mod type_source;
+mod type_text;
 mod types;
 
 pub use abi::{AbiType, Convention, Piece, Place, Placements, Reg, Shape, assign};
+pub use argument_info::ArgumentInfo;
 pub use argument_map::ArgumentMap;
 pub use build_info::{BuildInfo, Module};
+pub use declared::{Declarations, Declared};
 pub use detect::BuildMode;
 pub use dwarf::{
     Captured, DebugInfo, Described, DescribedAt, FunctionKey, PackageVariable, PathStep,
@@ -47,8 +56,11 @@ pub use image::{Image, Section, Segment};
 pub use inline::InlinedCall;
 pub use module_data::ModuleData;
 pub use note::BuildIds;
-pub use rtype::{Itab, RuntimeType};
+pub use rtype::{Itab, RuntimeSignature, RuntimeType};
+pub use signature_table::standard_signature;
 pub use symbol::{Symbol, SymbolTable};
 pub use symbolizer::Frame;
 pub use type_layout::{Hole, LaidOutField, TypeLayout};
+pub use type_source::TypeSource;
+pub use type_text::TypeTextError;
 pub use types::{Field, Kind, TypeId, TypeInfo};

@@ -1,10 +1,15 @@
 //! Type descriptors in the file (`internal/abi.Type`): name and kind. Their layout is
 //! the same from Go 1.19 to 1.27.
 
+mod full_name;
 mod info;
+mod method;
 mod name;
+mod reach;
 
 pub use info::{Itab, RuntimeType};
+pub use method::RuntimeSignature;
+pub(crate) use reach::RuntimeTypes;
 
 use crate::bytes::u32_at;
 use crate::image::Image;

@@ -1,7 +1,7 @@
 //! How the fields of a struct lie in memory, and what lies between them.
 
 use crate::types::{Kind, TypeId, TypeInfo};
-use crate::{DebugInfo, Error};
+use crate::{Error, TypeSource};
 use std::sync::Arc;
 
 /// Bytes that the processor loads at once (all x86-64 processors).
@@ -44,13 +44,13 @@ pub struct Hole {
 
 impl TypeLayout {
     /// Reads a type and the types of its fields.
-    pub fn read(debug: &DebugInfo, id: TypeId) -> Result<Self, Error> {
-        let info = debug.type_info(id)?;
+    pub fn read(types: TypeSource<'_>, id: TypeId) -> Result<Self, Error> {
+        let info = types.type_info(id)?;
         let mut layout = Self { info: Arc::clone(&info), fields: Vec::new(), holes: Vec::new() };
         let Kind::Struct { fields } = &info.kind else { return Ok(layout) };
         let mut end = 0u64;
         for field in fields {
-            let of_field = debug.type_info(field.ty)?;
+            let of_field = types.type_info(field.ty)?;
             let hole_before = layout.fill(end, field.offset);
             end = end.max(field.offset.saturating_add(of_field.size));
             layout.fields.push(LaidOutField {

@@ -171,10 +171,14 @@ fn without_debug_info_functions_keep_their_places() {
         assert!(text(&function["file"]).ends_with("ftrace_demo/main.go"));
         assert!(number(&function["entry"]) > 0 && number(&function["line"]) > 0);
     }
-    let types = run(&["types", &stripped, "main.Student"]);
-    types.expect_code(1);
-    assert!(types.stderr.contains("no debug information"), "{}", types.stderr);
-    assert!(types.stderr.contains("--debug-file"), "{}", types.stderr);
+    // Types that the program needs when it runs are described by what it needs.
+    let stripped = path_text(&Fixture::build("httpserver", &newest(), Mode::StrippedPie));
+    let layout = |binary: &str| json(&["types", binary, "net/http.Request", "main.order"]);
+    assert_eq!(layout(&stripped), layout(&built("httpserver")));
+    let none = run(&["types", &stripped, "net/http.Requst"]);
+    none.expect_code(3);
+    let told = "no type net/http.Requst in the type descriptors; nearest: net/http.Request";
+    assert!(none.stderr.contains(told), "{}", none.stderr);
 }
 
 #[test]

@@ -79,8 +79,11 @@ fn root_the_tree_is_the_same_however_a_program_was_built() {
         for mode in [Mode::Stripped, Mode::StrippedPie] {
             let stripped = traced(program, args, mode);
             pretty_equal(&tree(&stripped, false), &bare, program, mode);
-            let valued = |call: &&Value| call["args"] != serde_json::json!([]);
-            assert_eq!(stripped.of_type("call").iter().filter(|call| valued(call)).count(), 0);
+            // Only methods behind interfaces say what they take.
+            for call in stripped.of_type("call") {
+                let is_method = text(&call["func"]).split('.').count() > 2;
+                assert!(is_method || call["args"] == serde_json::json!([]), "{call}");
+            }
         }
     }
 }

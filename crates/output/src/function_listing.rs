@@ -76,6 +76,9 @@ pub struct ListedFunction {
     /// Why parameters and results are not known; they are empty then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signature_unavailable: Option<String>,
+    /// Where they are known from, if not from debug information.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signature_from: Option<&'static str>,
     /// Where calls of it were inlined, each place once.
     pub inlined_at: Vec<InlinedAt>,
     /// Whether kernel uprobes can trace it.

@@ -8,6 +8,7 @@
 
 mod access;
 mod compare;
+mod declaration;
 mod lexer;
 mod parse;
 mod predicate;
@@ -17,6 +18,7 @@ mod scope;
 mod show;
 mod wants;
 
+pub use declaration::{Declaration, Declarations};
 pub use predicate::{Comparison, Facts, Predicate, Term, Verdict};
 pub use request::{Params, Request, RequestError};
 pub use resolve::{Failure, resolve};

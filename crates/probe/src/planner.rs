@@ -8,18 +8,18 @@ use crate::value::{ValueKind, ValueSpec};
 use crate::{ImageId, Limits, Plan, PlannedFunction, Refusal, RuntimeLayout, Site, Witness};
 use address::{FileOffset, Svma};
 use binary::code::{Analysis, CodeSite, ExitKind, Kept, ProbeCost};
-use binary::{
-    Convention, DebugInfo, Executable, Function, FunctionKey, PlacedSignature, convention_of,
-};
+use binary::{Convention, DebugInfo, Executable, Function, convention_of};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use wire::{GSource, MAX_PROGRAM_OPS, SiteKind};
 
 mod asked;
 mod context;
+mod signature;
 mod values;
 
 pub use asked::{Mistake, Partial};
+pub use signature::{SignatureSource, known_signature};
 pub use values::{Values, map_form};
 
 /// Functions larger than this are not decoded: the biggest that Go compiles are far smaller.
@@ -154,7 +154,7 @@ pub fn bare_plan(executable: &Executable, functions: &[Function]) -> Result<Plan
     let mut planner = Planner::new(&question, &types);
     for function in functions {
         let function = function.clone();
-        planner.add_traced(&Selected { function, params: None, results: None })?;
+        planner.add_traced(&Selected { function, params: None, results: None, declared: None })?;
     }
     Ok(planner.plan)
 }
@@ -286,7 +286,7 @@ impl<'a> Planner<'a> {
                 return Ok(());
             }
         };
-        let signature = self.signature(function);
+        let signature = self.signature(selected, sites.g_source)?;
         let chosen = self.choose(selected, signature.as_ref(), &sites.kept)?;
         let at_entry = self.ops.intern(&chosen.at_entry);
         let at_return = self.ops.intern(&chosen.at_return);
@@ -309,21 +309,6 @@ impl<'a> Planner<'a> {
         let Question { executable, values, .. } = self.question;
         let map_form = map_form(executable.go_version());
         Values { types: Some(self.types as &dyn Types), map_form, limits: values.limits }
-    }
-
-    fn signature(&self, function: &Function) -> Option<PlacedSignature> {
-        let executable = self.question.executable;
-        // Assembly has no debug information of its own; its Go declaration is its wrapper's.
-        if function.flags & binary::flag::ASM != 0 {
-            return None;
-        }
-        let key = FunctionKey {
-            entry: function.entry,
-            convention: convention_of(executable.symbols(), function.entry),
-            go_version: executable.go_version(),
-            args_size: function.args_size,
-        };
-        self.question.debug?.placed_signature(key).ok()?
     }
 
     fn planned(

@@ -1,6 +1,6 @@
 //! Which functions of an executable a person asked for.
 
-use crate::expression::{Condition, Operand, Params};
+use crate::expression::{Condition, Declarations, Operand, Params};
 use crate::package::{is_main_module, is_vendored, package_of};
 use crate::pattern::Pattern;
 use binary::{Executable, Function};
@@ -17,6 +17,8 @@ pub struct Wanted {
     pub params: Option<Params>,
     /// What is read at returns in place of the automatic results.
     pub results: Option<Vec<Operand>>,
+    /// What is stated of the signature.
+    pub declared: Declarations,
 }
 
 /// A parsed text with what the person wrote.
@@ -86,6 +88,8 @@ pub struct Selected {
     pub params: Option<usize>,
     /// The one that says what to read at returns.
     pub results: Option<usize>,
+    /// The one that states the signature.
+    pub declared: Option<usize>,
 }
 
 /// What a selection comes to in one executable.
@@ -136,7 +140,8 @@ pub fn select(
         };
         let params = first(&|wanted| wanted.params.is_some());
         let results = first(&|wanted| wanted.results.is_some());
-        chosen.insert(function.index, Selected { function, params, results });
+        let declared = first(&|wanted| !wanted.declared.is_empty());
+        chosen.insert(function.index, Selected { function, params, results, declared });
     }
     let unmatched = selection
         .wanted

@@ -6,7 +6,7 @@
 
 use crate::nearest::nearest;
 use crate::package::unescape;
-use binary::{DebugInfo, Field, Kind, TypeId, TypeInfo};
+use binary::{Field, Kind, TypeId, TypeInfo, TypeSource};
 use std::collections::HashSet;
 use std::sync::Arc;
 use thiserror::Error;
@@ -53,10 +53,12 @@ pub struct PathStep {
 #[derive(Debug, Error)]
 pub enum TypePathError {
     /// No type has that name.
-    #[error("no type {name} in the debug information; {}", near_names(.nearest))]
+    #[error("no type {name} in the {by}; {}", near_names(.nearest))]
     NoType {
         /// The path as written.
         name: String,
+        /// Where types are looked for.
+        by: &'static str,
         /// Types with names like it.
         nearest: Vec<String>,
     },
@@ -113,11 +115,12 @@ fn field_names(fields: &[String]) -> String {
     }
 }
 
-/// Resolves a path. The first call reads all of the debug information.
-pub fn resolve(debug: &DebugInfo, path: &str) -> Result<TypePath, TypePathError> {
+/// Resolves a path. The first call reads all types.
+pub fn resolve(debug: TypeSource<'_>, path: &str) -> Result<TypePath, TypePathError> {
     let path = path.trim().replace("->", ".");
     let Some((start, rest)) = longest_type(debug, &path)? else {
-        return Err(TypePathError::NoType { nearest: near(debug, &path)?, name: path });
+        let (by, nearest) = (debug.described_by(), near(debug, &path)?);
+        return Err(TypePathError::NoType { nearest, by, name: path });
     };
     let mut steps = Vec::new();
     let mut end = start;
@@ -130,7 +133,7 @@ pub fn resolve(debug: &DebugInfo, path: &str) -> Result<TypePath, TypePathError>
 
 /// The longest beginning of `path` that ends before a dot and names a type, and what follows.
 fn longest_type<'p>(
-    debug: &DebugInfo,
+    debug: TypeSource<'_>,
     path: &'p str,
 ) -> Result<Option<(TypeId, &'p str)>, TypePathError> {
     let ends = || {
@@ -154,7 +157,7 @@ fn longest_type<'p>(
 }
 
 /// Named types with names like the one that `path` seems to begin with.
-pub(crate) fn near(debug: &DebugInfo, path: &str) -> Result<Vec<String>, TypePathError> {
+pub(crate) fn near(debug: TypeSource<'_>, path: &str) -> Result<Vec<String>, TypePathError> {
     let names = debug.type_names()?;
     let mut named: Vec<&str> =
         names.iter().map(|(name, _)| name.as_str()).filter(|name| is_named_type(name)).collect();
@@ -186,7 +189,7 @@ pub fn is_named_type(name: &str) -> bool {
 
 /// The way from a type to one of its fields: more than one step when it is promoted.
 pub(crate) fn find_field(
-    debug: &DebugInfo,
+    debug: TypeSource<'_>,
     start: TypeId,
     wanted: &str,
 ) -> Result<Vec<PathStep>, TypePathError> {
@@ -257,7 +260,7 @@ fn step(holder: &TypeInfo, field: &Field, through_pointer: bool) -> PathStep {
 }
 
 /// The type, or what it points to; and whether it is a pointer.
-fn pointee(debug: &DebugInfo, id: TypeId) -> Result<(Arc<TypeInfo>, bool), binary::Error> {
+fn pointee(debug: TypeSource<'_>, id: TypeId) -> Result<(Arc<TypeInfo>, bool), binary::Error> {
     let info = debug.type_info(id)?;
     match info.kind {
         Kind::Pointer { elem: Some(elem) } => Ok((debug.type_info(elem)?, true)),

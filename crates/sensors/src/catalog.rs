@@ -328,6 +328,7 @@ pub fn selection(options: SensorOptions) -> Selection {
             pattern: Pattern::parse(sensor.function).ok()?,
             params: Some(Params::Values(operands(expressions(&sensor.at_entry())))),
             results: Some(operands(expressions(&sensor.at_return()))),
+            declared: probe::expression::Declarations::default(),
         })
     };
     Selection { wanted: SENSORS.iter().filter_map(wanted).collect(), ..Selection::default() }

@@ -5,7 +5,8 @@ use super::signature::reference;
 use super::unit::Unit;
 use super::{DebugInfo, lock, malformed};
 use crate::Error;
-use crate::abi::{AbiType, Shape};
+use crate::abi::AbiType;
+use crate::abi_type::abi_type;
 use crate::types::{Field, Kind, TypeId, TypeInfo};
 use gimli::{AttributeValue, DebuggingInformationEntry, UnitOffset, constants};
 use std::sync::Arc;
@@ -28,10 +29,6 @@ const MAX_FIELDS: usize = 1 << 16;
 
 /// Types kept; then the cache is emptied.
 const MAX_CACHED: usize = 1 << 16;
-
-/// Parts of one value; more than this many bytes never fit into registers.
-const MAX_PARTS: usize = 4096;
-const MAX_REGISTER_BYTES: u64 = 256;
 
 type Entry<'a, 'u> = DebuggingInformationEntry<'u, 'u, Slice<'a>>;
 
@@ -75,46 +72,8 @@ impl DebugInfo {
     /// A type as the calling convention sees it.
     pub fn abi_type(&self, id: TypeId) -> Result<AbiType, Error> {
         let dwarf = self.dwarf(false)?;
-        self.abi_part(&dwarf, id, 0, &mut { MAX_PARTS })
+        abi_type(id, &|id, depth| self.type_at_depth(&dwarf, id, depth))
     }
-
-    fn abi_part(
-        &self,
-        dwarf: &gimli::Dwarf<Slice<'_>>,
-        id: TypeId,
-        depth: usize,
-        left: &mut usize,
-    ) -> Result<AbiType, Error> {
-        *left = left
-            .checked_sub(1)
-            .filter(|_| depth <= MAX_DEPTH)
-            .ok_or_else(|| Error::corrupt("debug info", "a value with too many parts"))?;
-        let info = self.type_at_depth(dwarf, id, depth)?;
-        let mut part = |id| self.abi_part(dwarf, id, depth + 1, left);
-        let shape = match &info.kind {
-            _ if info.size > MAX_REGISTER_BYTES => bytes(info.size),
-            Kind::Float => Shape::Float,
-            Kind::Complex => Shape::Complex,
-            Kind::String | Kind::Interface { .. } => Shape::TwoWords,
-            Kind::Slice { .. } => Shape::ThreeWords,
-            Kind::Array { len: 0, .. } => bytes(0),
-            Kind::Array { elem, len } => {
-                Shape::Array { element: Box::new(part(*elem)?), len: *len }
-            }
-            Kind::Struct { fields } => {
-                let fields = fields.iter().map(|field| Ok((field.offset, part(field.ty)?)));
-                Shape::Struct(fields.collect::<Result<_, Error>>()?)
-            }
-            Kind::Other => bytes(info.size),
-            _ => Shape::Int,
-        };
-        Ok(AbiType { size: info.size, align: info.align, shape })
-    }
-}
-
-/// A type that never goes into registers.
-fn bytes(len: u64) -> Shape {
-    Shape::Array { element: Box::new(AbiType::int(1)), len }
 }
 
 struct Resolver<'a, 'd> {

@@ -56,6 +56,9 @@ pub(crate) struct Format {
     /// `internal/abi.FuncIDWrapper`.
     pub wrapper_id: u8,
     pub module: ModuleLayout,
+    /// Size of `abi.MapType` (`internal/abi/map_swiss.go`, `map.go`, `map_noswiss.go`, `type.go`), bytes:
+    /// behind it lies what is known of a named map.
+    pub map_type: u64,
 }
 
 const FUNC_119: FuncLayout =
@@ -117,8 +120,9 @@ const MODULE_127: ModuleLayout = ModuleLayout {
     hasmain: 512,
 };
 
-const fn row(minor: u32, wrapper_id: u8, module: ModuleLayout) -> Format {
-    Format { minor, magic: MAGIC_120, func: FUNC_121, inline: INLINE_121, wrapper_id, module }
+const fn row(minor: u32, wrapper_id: u8, module: ModuleLayout, map_type: u64) -> Format {
+    let (func, inline) = (FUNC_121, INLINE_121);
+    Format { minor, magic: MAGIC_120, func, inline, wrapper_id, module, map_type }
 }
 
 /// One row a version, measured on that version's DWARF (Go 1.20 was not measured: it has
@@ -131,14 +135,15 @@ const FORMATS: [Format; 8] = [
         inline: INLINE_119,
         wrapper_id: 21,
         module: MODULE_119,
+        map_type: 88,
     },
-    row(21, 21, MODULE_121),
-    row(22, 22, MODULE_121),
-    row(23, 22, MODULE_123),
-    row(24, 22, MODULE_123),
-    row(25, 23, MODULE_123),
-    row(26, 23, MODULE_126),
-    row(27, 23, MODULE_127),
+    row(21, 21, MODULE_121, 88),
+    row(22, 22, MODULE_121, 88),
+    row(23, 22, MODULE_123, 88),
+    row(24, 22, MODULE_123, 112),
+    row(25, 23, MODULE_123, 112),
+    row(26, 23, MODULE_126, 112),
+    row(27, 23, MODULE_127, 136),
 ];
 
 impl Format {

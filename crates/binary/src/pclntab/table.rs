@@ -26,6 +26,8 @@ mod field {
 const PCDATA_INLINE_INDEX: usize = 2;
 /// `internal/abi.FUNCDATA_ArgsPointerMaps`.
 const FUNCDATA_ARGUMENT_MAPS: usize = 0;
+/// `internal/abi.FUNCDATA_ArgInfo`.
+const FUNCDATA_ARGUMENT_INFO: usize = 5;
 /// `internal/abi.FUNCDATA_InlTree`.
 const FUNCDATA_INLINE_TREE: usize = 3;
 /// A funcdata offset or a file index that stands for none.
@@ -229,6 +231,11 @@ impl Table {
     /// Offset of the pointer maps of the arguments from `moduledata.gofunc`.
     pub fn argument_maps(&self, record: &Record) -> Option<u32> {
         self.funcdata(record, FUNCDATA_ARGUMENT_MAPS)
+    }
+
+    /// Offset of what tracebacks know of the arguments from `moduledata.gofunc`.
+    pub fn argument_info(&self, record: &Record) -> Option<u32> {
+        self.funcdata(record, FUNCDATA_ARGUMENT_INFO)
     }
 
     fn funcdata(&self, record: &Record, number: usize) -> Option<u32> {

@@ -2,7 +2,7 @@
 //! program itself needs at run time, and without debug information.
 
 use super::{KIND, KIND_MASK, SIZE, TFLAG, name, type_name};
-use crate::bytes::{u32_at, u64_at};
+use crate::bytes::u64_at;
 use crate::executable::Executable;
 use crate::types::{Field, Kind, TypeId, TypeInfo};
 use address::Svma;
@@ -12,18 +12,16 @@ use std::sync::Arc;
 const HASH: usize = 16;
 const ALIGN: usize = 21;
 /// ... and of what follows it, by kind.
-const ELEM: u64 = 48;
-const ARRAY_LEN: u64 = 64;
-const METHODS_LEN: u64 = 64;
-const MAP_ELEM: u64 = 56;
+pub(super) const ELEM: u64 = 48;
+pub(super) const ARRAY_LEN: u64 = 64;
+pub(super) const METHODS: u64 = 56;
+pub(super) const METHODS_LEN: u64 = 64;
+pub(super) const MAP_ELEM: u64 = 56;
 const FIELDS: u64 = 56;
 const FIELDS_LEN: u64 = 64;
 /// `abi.StructField`: name, type, offset.
 const FIELD_SIZE: u64 = 24;
 
-/// `abi.TFlagUncommon` and `abi.TFlagNamed`.
-const UNCOMMON: u8 = 1;
-const NAMED: u8 = 4;
 /// The data word of an interface is the value: a bit of the kind up to Go 1.25, of the flags
 /// since then, where it meant nothing before.
 const DIRECT: u8 = 0x20;
@@ -65,11 +63,9 @@ impl Executable {
         let flags = *raw.get(TFLAG)?;
         let size = u64_at(&raw, 0)?;
         let kind_byte = *raw.get(KIND)?;
-        let named = flags & (UNCOMMON | NAMED) == UNCOMMON | NAMED;
-        let full = if named { self.full_name(descriptor, kind, &short) } else { None };
         let info = TypeInfo {
             id: TypeId::of_descriptor(descriptor),
-            name: full.unwrap_or(short).into(),
+            name: self.full_type_name(descriptor).unwrap_or(short).into(),
             size,
             align: u64::from(*raw.get(ALIGN)?).max(1),
             kind: self.runtime_kind(descriptor, kind, size)?,
@@ -125,25 +121,6 @@ impl Executable {
             });
         }
         Some(fields)
-    }
-
-    /// The name with its package's path in full, as debug information has it. Where that stands
-    /// behind a map's descriptor hangs on the version: these keep their short names.
-    fn full_name(&self, descriptor: Svma, kind: u8, short: &str) -> Option<String> {
-        let uncommon = match kind {
-            17 => 72,
-            18 => 64,
-            19 | 22 | 23 => 56,
-            20 | 25 => 80,
-            21 => return None,
-            _ => 48,
-        };
-        let raw = self.image().read_vec(descriptor.add(uncommon), 4).ok()?;
-        let offset = u32_at(&raw, 0).filter(|offset| *offset != 0)?;
-        let module = self.module().ok()?;
-        let path = name::at(self.image(), module, module.types.add(offset.into()))?;
-        let (_, rest) = short.split_once('.')?;
-        Some(format!("{path}.{rest}"))
     }
 
     /// Where a descriptor lies that debug information places there: by its address, or (seen from

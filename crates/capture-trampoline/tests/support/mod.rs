@@ -135,6 +135,7 @@ fn make_plan(executable: &Executable, patterns: &[&str]) -> Plan {
         pattern: Pattern::parse(text).unwrap(),
         params: None,
         results: None,
+        declared: probe::expression::Declarations::default(),
     });
     let selection = Selection { wanted: wanted.collect(), ..Selection::default() };
     let question = Question {

@@ -6,8 +6,7 @@ use crate::args::{Format, TypesArgs};
 use crate::failure::{Outcome, nothing, usage};
 use crate::sink;
 use crate::target::Target;
-use anyhow::Context as _;
-use binary::{DebugInfo, TypeId, TypeLayout};
+use binary::{TypeId, TypeLayout, TypeSource};
 use output::{ListedType, ListedTypeName};
 use probe::pattern::Pattern;
 use probe::type_path::{self, TypePathError};
@@ -18,26 +17,21 @@ use std::io::Write;
 pub fn run(args: &TypesArgs) -> anyhow::Result<Outcome> {
     let wanted = args.binary.further(&args.types)?;
     let target = Target::of_args(&args.binary)?;
-    let debug = target.debug_info()?.with_context(|| {
-        format!(
-            "{} has no debug information, which layouts are read from: name a file that has it \
-             with --debug-file, or use a build without -ldflags=-s or -w",
-            target.shown.display()
-        )
-    })?;
+    let debug = target.debug_info()?;
+    let types = TypeSource::new(&target.executable, debug.as_ref());
     let mut answers = Vec::new();
     if wanted.is_empty() {
-        answers.push(Answer::Names(names(&debug, |_| true)?));
+        answers.push(Answer::Names(names(types, |_| true)?));
     }
     for text in &wanted {
-        answers.push(answer(&debug, text)?);
+        answers.push(answer(types, text)?);
     }
     let mut out = sink::open(args.binary.output.as_deref())?;
     for (index, answer) in answers.iter().enumerate() {
         if index > 0 && args.binary.format == Format::Text {
             writeln!(out)?;
         }
-        answer.write(&debug, args.binary.format, &mut out)?;
+        answer.write(types, args.binary.format, &mut out)?;
     }
     out.flush()?;
     Ok(Outcome::Done)
@@ -49,17 +43,17 @@ enum Answer {
     Names(BTreeMap<String, TypeId>),
 }
 
-fn answer(debug: &DebugInfo, text: &str) -> anyhow::Result<Answer> {
-    match type_path::resolve(debug, text) {
+fn answer(types: TypeSource<'_>, text: &str) -> anyhow::Result<Answer> {
+    match type_path::resolve(types, text) {
         Ok(path) => {
-            let layout = TypeLayout::read(debug, path.end)?;
-            Ok(Answer::Layout(listed::listed(debug, &layout, &path)?))
+            let layout = TypeLayout::read(types, path.end)?;
+            Ok(Answer::Layout(listed::listed(types, &layout, &path)?))
         }
         Err(TypePathError::Binary(error)) => Err(error.into()),
         Err(error @ TypePathError::NoType { .. }) if is_pattern(text) => {
             let pattern = Pattern::parse(text)
                 .map_err(|error| usage(format!("malformed pattern `{text}`: {error}")))?;
-            let names = names(debug, |name| pattern.matches(name))?;
+            let names = names(types, |name| pattern.matches(name))?;
             if names.is_empty() {
                 Err(nothing(error.to_string()))
             } else {
@@ -76,21 +70,26 @@ fn is_pattern(text: &str) -> bool {
 }
 
 fn names(
-    debug: &DebugInfo,
+    types: TypeSource<'_>,
     wanted: impl Fn(&str) -> bool,
 ) -> anyhow::Result<BTreeMap<String, TypeId>> {
-    Ok(debug.type_names()?.into_iter().filter(|(name, _)| wanted(name)).collect())
+    Ok(types.type_names()?.into_iter().filter(|(name, _)| wanted(name)).collect())
 }
 
 impl Answer {
-    fn write(&self, debug: &DebugInfo, format: Format, out: &mut dyn Write) -> anyhow::Result<()> {
+    fn write(
+        &self,
+        types: TypeSource<'_>,
+        format: Format,
+        out: &mut dyn Write,
+    ) -> anyhow::Result<()> {
         match (self, format) {
             (Self::Layout(layout), Format::Text) => layout.write_text(out)?,
             (Self::Layout(layout), Format::Json) => layout.write_json(out)?,
             (Self::Names(names), format) => {
                 for (name, id) in names {
                     // A name without a description (a C type's forward declaration) has no size.
-                    let Ok(info) = debug.type_info(*id) else { continue };
+                    let Ok(info) = types.type_info(*id) else { continue };
                     let kind = listed::kind_name(&info);
                     let line = ListedTypeName { name: name.clone(), kind, size: info.size };
                     match format {

@@ -8,7 +8,7 @@ use crate::type_path::{PathStep, TypePathError, find_field};
 use crate::value::{Check, ValueSpec};
 use address::Svma;
 use binary::code::Kept;
-use binary::{DebugInfo, Executable, Kind, Piece, Place, PlacedVariable, Reg, TypeId, TypeInfo};
+use binary::{Executable, Kind, Piece, Place, PlacedVariable, Reg, TypeId, TypeInfo, TypeSource};
 use std::sync::Arc;
 use wire::{Op, OpCode};
 
@@ -59,7 +59,7 @@ impl<'a> Access<'a> {
     /// Takes one step.
     pub(super) fn step(
         self,
-        debug: &DebugInfo,
+        debug: TypeSource<'_>,
         kind: &StepKind,
         package: &str,
         column: usize,
@@ -127,7 +127,7 @@ impl<'a> Access<'a> {
     }
 
     /// What a pointer points to.
-    pub(super) fn pointee(mut self, debug: &DebugInfo, column: usize) -> Result<Self, Failure> {
+    pub(super) fn pointee(mut self, debug: TypeSource<'_>, column: usize) -> Result<Self, Failure> {
         let Kind::Pointer { elem: Some(elem) } = self.ty.kind else {
             return Err(self.mistake(column, "leads to no type"));
         };
@@ -161,7 +161,7 @@ impl<'a> Access<'a> {
         Ok(self)
     }
 
-    fn field(mut self, debug: &DebugInfo, name: &str, column: usize) -> Result<Self, Failure> {
+    fn field(mut self, debug: TypeSource<'_>, name: &str, column: usize) -> Result<Self, Failure> {
         if let Kind::Interface { .. } = self.ty.kind {
             let message = format!("is an interface: assert its type, as in x.(*T).{name}");
             return Err(self.mistake(column, &message));
@@ -182,7 +182,7 @@ impl<'a> Access<'a> {
         Ok(self)
     }
 
-    fn index(mut self, debug: &DebugInfo, index: u64, column: usize) -> Result<Self, Failure> {
+    fn index(mut self, debug: TypeSource<'_>, index: u64, column: usize) -> Result<Self, Failure> {
         if let Some(array) = self.pointed_array(debug)? {
             self = array;
         }
@@ -218,7 +218,7 @@ impl<'a> Access<'a> {
     }
 
     /// What it points to, if that is an array: Go indexes and measures such pointers.
-    fn pointed_array(&self, debug: &DebugInfo) -> Result<Option<Self>, Failure> {
+    fn pointed_array(&self, debug: TypeSource<'_>) -> Result<Option<Self>, Failure> {
         let Kind::Pointer { elem: Some(elem) } = self.ty.kind else { return Ok(None) };
         match debug.type_info(elem)?.kind {
             Kind::Array { .. } => self.clone().pointee(debug, 0).map(Some),
@@ -226,7 +226,7 @@ impl<'a> Access<'a> {
         }
     }
 
-    fn length(mut self, debug: &DebugInfo, of: &str, column: usize) -> Result<Self, Failure> {
+    fn length(mut self, debug: TypeSource<'_>, of: &str, column: usize) -> Result<Self, Failure> {
         let array = match self.ty.kind {
             Kind::Pointer { elem: Some(elem) } => Some(debug.type_info(elem)?),
             _ => None,
@@ -276,7 +276,7 @@ impl<'a> Access<'a> {
 
     fn assert(
         mut self,
-        debug: &DebugInfo,
+        debug: TypeSource<'_>,
         name: &str,
         package: &str,
         column: usize,
@@ -289,9 +289,10 @@ impl<'a> Access<'a> {
             let message = format!("{name} is an interface: assert a type that it may hold");
             return Err(ExpressionError::meaning(column, message).into());
         }
-        let descriptor = debug.type_descriptor(ty.id)?;
-        let hash =
-            descriptor.and_then(|stated| hash_of(self.executable, stated)).ok_or_else(|| {
+        let descriptor = debug.descriptor(ty.id)?;
+        let hash = descriptor
+            .and_then(|descriptor| hash_of(self.executable, descriptor))
+            .ok_or_else(|| {
                 let message = format!("no interface of this program holds a {name}");
                 Failure::from(ExpressionError::meaning(column, message))
             })?;
@@ -363,9 +364,9 @@ fn number(reg: Reg) -> u8 {
     }
 }
 
-/// The type that an assertion names: as debug information spells it, or one of the function's package.
+/// The type that an assertion names: in full, or one of the function's package.
 fn asserted(
-    debug: &DebugInfo,
+    debug: TypeSource<'_>,
     name: &str,
     package: &str,
     column: usize,
@@ -382,23 +383,23 @@ fn asserted(
         TypePathError::Binary(error) => Failure::from(error),
         error => ExpressionError::meaning(column, error.to_string()).into(),
     })?;
+    let by = debug.described_by();
     let message = match near.is_empty() {
-        true => format!("no type {name} in the debug information"),
-        false => format!("no type {name} in the debug information; nearest: {}", near.join(", ")),
+        true => format!("no type {name} in the {by}"),
+        false => format!("no type {name} in the {by}; nearest: {}", near.join(", ")),
     };
     Err(ExpressionError::meaning(column, message).into())
 }
 
-/// The hash in a descriptor, by where debug information states it.
-fn hash_of(executable: &Executable, stated: Svma) -> Option<u32> {
-    let descriptor = executable.descriptor_at(stated)?;
+/// The hash in a descriptor.
+fn hash_of(executable: &Executable, descriptor: Svma) -> Option<u32> {
     let bytes = executable.image().read_vec(descriptor.add(TYPE_HASH as u64), 4).ok()?;
     Some(u32::from_le_bytes(bytes.try_into().ok()?))
 }
 
 /// Whether an interface's data word is the value itself (`IsDirectIface`,
 /// src/cmd/compile/internal/types/type.go, Go 1.19 to 1.27).
-fn is_direct(debug: &DebugInfo, ty: &TypeInfo) -> Result<bool, Failure> {
+fn is_direct(debug: TypeSource<'_>, ty: &TypeInfo) -> Result<bool, Failure> {
     let mut ty = ty.clone();
     // As many levels as types nest that debug information describes.
     for _ in 0..64 {

@@ -53,6 +53,16 @@ impl<'a> Parser<'a> {
         Ok(Self { lexer, at: lexer.skip_space(at), of_duration: false })
     }
 
+    /// Where it is, 0-based, in characters.
+    pub(super) fn place(&self) -> usize {
+        self.at
+    }
+
+    /// Goes on from elsewhere.
+    pub(super) fn go_to(&mut self, at: usize) {
+        self.at = self.lexer.skip_space(at);
+    }
+
     fn column(&self) -> usize {
         self.at + 1
     }

@@ -1,12 +1,15 @@
 //! A pattern with what to read where it matches: expressions, or a rule of go-ftrace.
 //!
 //! ```text
-//! request = PATTERN [ '(' [ list ] ')' ] [ '->' ( operand | '(' [ list ] ')' ) ]
-//! list    = operand { ',' operand } | param { ',' param }
+//! request = PATTERN [ '(' [ list ] ')' ] [ '->' ( operand | declared | '(' [ list ] ')' ) ]
+//! list    = values | declared { ',' declared } [ ';' [ values ] ] | param { ',' param }
+//! values  = operand { ',' operand }
 //! ```
 //! A `param` begins with `name=`, which no operand does: the first one decides what the list is.
-//! Behind `->` stand operands over the results.
+//! `declared` is a name and a type, with space between them: one of them makes a list a signature.
+//! Behind `->` stand operands over the results, or their signature.
 
+use super::declaration::{Declaration, Declarations, declarations, single};
 use super::parse::Parser;
 use super::{ExpressionError, Operand};
 use crate::pattern::{Pattern, PatternError};
@@ -33,6 +36,8 @@ pub struct Request {
     pub params: Option<Params>,
     /// What to read at their returns; likewise.
     pub results: Option<Vec<Operand>>,
+    /// What is stated of their signature.
+    pub declared: Declarations,
 }
 
 /// A text that is no request.
@@ -82,16 +87,17 @@ impl Request {
         let end = parts.list.or(parts.arrow);
         let pattern =
             |end: Option<usize>| -> String { chars[..end.unwrap_or(chars.len())].iter().collect() };
-        let request = |pattern, params: Option<Params>, results: Option<Vec<Operand>>| Self {
+        let request = |pattern, params: Option<Params>, results: Returned| Self {
             text: text.to_owned(),
             pattern,
             params,
-            results: results.filter(|results| !results.is_empty()),
+            results: results.values.filter(|results| !results.is_empty()),
+            declared: Declarations { params: None, results: results.declared },
         };
         let Some(list) = parts.list else {
             let Some(arrow) = parts.arrow else { return raw(text, request) };
             let results = results(&chars, arrow)?;
-            return Ok(request(Pattern::parse(&pattern(end))?, None, Some(results)));
+            return Ok(request(Pattern::parse(&pattern(end))?, None, results));
         };
         if is_raw(&chars, list) {
             // An arrow is no part of a rule.
@@ -99,39 +105,73 @@ impl Request {
             let Some(arrow) = arrow else { return raw(text, request) };
             let head: String = chars[..arrow].iter().collect();
             let results = results(&chars, arrow)?;
-            return raw(&head, |pattern, params, _| request(pattern, params, Some(results)));
+            return raw(&head, |pattern, params, _| request(pattern, params, results));
         }
-        let mut parser = Parser::new(&chars, list + 1)?;
+        let (declared, from) = declared(&chars, list + 1)?;
+        let mut parser = Parser::new(&chars, from)?;
         let params = Some(parser.list()?).filter(|list| !list.is_empty()).map(Params::Values);
         let results = if parser.take("->")? {
-            let results = result_list(&mut parser)?;
-            Some(results)
+            result_list(&chars, &mut parser)?
         } else {
             parser.end("'->' or the end after the list")?;
-            None
+            Returned::default()
         };
-        Ok(request(Pattern::parse(&pattern(Some(list)))?, params, results))
+        let mut request = request(Pattern::parse(&pattern(Some(list)))?, params, results);
+        request.declared.params = declared;
+        Ok(request)
     }
+}
+
+/// What stands behind the arrow.
+#[derive(Default)]
+struct Returned {
+    values: Option<Vec<Operand>>,
+    declared: Option<Vec<Declaration>>,
+}
+
+/// The signature at the beginning of a list, if it is one, and where the values begin.
+fn declared(
+    chars: &[char],
+    from: usize,
+) -> Result<(Option<Vec<Declaration>>, usize), ExpressionError> {
+    Ok(match declarations(chars, from)? {
+        None => (None, from),
+        // The `)` belongs to the values, of which there are none then.
+        Some((declared, behind)) if chars[behind] == ')' => (Some(declared), behind),
+        Some((declared, behind)) => (Some(declared), behind + 1),
+    })
 }
 
 /// A plain pattern or a rule.
 fn raw(
     text: &str,
-    request: impl FnOnce(Pattern, Option<Params>, Option<Vec<Operand>>) -> Request,
+    request: impl FnOnce(Pattern, Option<Params>, Returned) -> Request,
 ) -> Result<Request, RequestError> {
     let rule = Rule::parse(text)?;
     // `f()` names a function and asks for nothing: it gets what every function gets.
     let params = rule.params.filter(|params| !params.is_empty()).map(Params::Raw);
-    Ok(request(rule.pattern, params, None))
+    Ok(request(rule.pattern, params, Returned::default()))
 }
 
 /// From the arrow to the end.
-fn results(chars: &[char], arrow: usize) -> Result<Vec<Operand>, ExpressionError> {
-    result_list(&mut Parser::new(chars, arrow + 2)?)
+fn results(chars: &[char], arrow: usize) -> Result<Returned, ExpressionError> {
+    result_list(chars, &mut Parser::new(chars, arrow + 2)?)
 }
 
-fn result_list(parser: &mut Parser<'_>) -> Result<Vec<Operand>, ExpressionError> {
-    let all = if parser.take("(")? { parser.list()? } else { vec![parser.operand(0)?] };
+fn result_list(chars: &[char], parser: &mut Parser<'_>) -> Result<Returned, ExpressionError> {
+    let mut all = Returned::default();
+    if let Some(declared) = single(chars, parser.place())? {
+        all.declared = Some(vec![declared]);
+        return Ok(all);
+    }
+    if parser.take("(")? {
+        let (found, from) = declared(chars, parser.place())?;
+        all.declared = found;
+        parser.go_to(from);
+        all.values = Some(parser.list()?);
+    } else {
+        all.values = Some(vec![parser.operand(0)?]);
+    }
     parser.end("the end after the results")?;
     Ok(all)
 }

@@ -11,7 +11,7 @@ use address::Svma;
 use binary::code::Kept;
 use binary::{
     DebugInfo, Executable, Kind, PackageVariable, Place, PlacedSignature, PlacedVariable, Reg,
-    TypeInfo,
+    TypeInfo, TypeSource,
 };
 use std::sync::Arc;
 use wire::{DEREF_MAPPED, OpCode};
@@ -74,10 +74,9 @@ impl<'a> Scope<'a> {
         self.signature.map_or(&[], |signature| &signature.results)
     }
 
-    pub(super) fn debug(&self, column: usize) -> Result<&'a DebugInfo, Failure> {
-        let message = "no debug information to find names in: name it with --debug-file, or use a \
-             rule, `name=expr:type`";
-        self.debug.ok_or_else(|| ExpressionError::meaning(column, message).into())
+    /// The types of the program.
+    pub(super) fn types(&self) -> TypeSource<'a> {
+        TypeSource::new(self.executable, self.debug)
     }
 
     /// What the operand starts from.
@@ -155,7 +154,8 @@ impl<'a> Scope<'a> {
         crate::compile::push_add(&mut ops, captured.offset as i64);
         let ty = debug.type_info(captured.ty)?;
         let access = self.access(ty, Location::Memory(ops), Moment::Entry);
-        Ok(Some(if captured.name.starts_with('&') { access.pointee(debug, 0)? } else { access }))
+        let by_reference = captured.name.starts_with('&');
+        Ok(Some(if by_reference { access.pointee(self.types(), 0)? } else { access }))
     }
 
     /// `pkg.name` of any package, or `name` of the function's own.
@@ -165,7 +165,7 @@ impl<'a> Scope<'a> {
         name: &str,
         at: Moment,
     ) -> Result<Option<Found<'a>>, Failure> {
-        let debug = self.debug(operand.column)?;
+        let Some(debug) = self.debug else { return Ok(None) };
         let field = |index: usize| match operand.steps.get(index).map(|step| &step.kind) {
             Some(StepKind::Field(name)) => Some(name.as_str()),
             _ => None,
@@ -198,7 +198,6 @@ impl<'a> Scope<'a> {
 
     /// That there is no such name, and what there is.
     fn unknown(&self, operand: &Operand, name: &str, at: Moment) -> Result<Failure, Failure> {
-        let debug = self.debug(operand.column)?;
         let error = |message: String| Ok(ExpressionError::meaning(operand.column, message).into());
         if at == Moment::Entry && self.is_result(operand) {
             return error(format!("{name} is a result: write it behind '->'"));
@@ -206,16 +205,24 @@ impl<'a> Scope<'a> {
         if at == Moment::Return && self.is_of_entry(operand) {
             return error(format!("{name} is known at the entry: write it before '->'"));
         }
-        if self.signature.is_none() && !name.contains('/') && operand.steps.is_empty() {
+        if self.signature.is_none() && !name.contains('/') {
             let function = self.function;
-            return error(format!("no {name}: debug information does not describe {function}"));
+            let Some(_) = self.debug else {
+                return error(format!(
+                    "no {name}: there is no debug information to find names in. Name it with --debug-file, \
+                     state the parameters as in {function}({name} T), or use a rule, `name=expr:type`"
+                ));
+            };
+            if operand.steps.is_empty() {
+                return error(format!("no {name}: debug information does not describe {function}"));
+            }
         }
         let variables = match at {
             Moment::Entry => self.params(),
             Moment::Return => self.results(),
         };
         let mut names: Vec<String> = variables.iter().map(|known| known.name.clone()).collect();
-        if at == Moment::Entry {
+        if let (Moment::Entry, Some(debug)) = (at, self.debug) {
             let signature = debug.signature(self.entry)?;
             let captured = signature.map(|signature| signature.captured).unwrap_or_default();
             names
@@ -231,7 +238,10 @@ impl<'a> Scope<'a> {
             true => format!("no {name} in {}, which has no {what}", self.function),
             false => format!("no {name} in {}; its {what} are {}", self.function, names.join(", ")),
         };
-        let package = debug.package_variable_names(name)?;
+        let package = match self.debug {
+            Some(debug) => debug.package_variable_names(name)?,
+            None => Vec::new(),
+        };
         if let Some(StepKind::Field(field)) = operand.steps.first().map(|step| &step.kind)
             && !package.is_empty()
         {

@@ -61,6 +61,12 @@ fn request(text: &str) -> String {
     if let Some(results) = &request.results {
         write!(out, " -> ({})", list(results)).unwrap();
     }
+    let Declarations { params, results } = &request.declared;
+    for (declared, what) in [(params, "takes"), (results, "gives")] {
+        let Some(declared) = declared else { continue };
+        let all = declared.iter().map(|one| format!("{}:{}@{}", one.name, one.ty, one.column));
+        write!(out, " {what} {}", all.collect::<Vec<_>>().join(" ")).unwrap();
+    }
     out
 }
 
@@ -279,4 +285,48 @@ proptest! {
         prop_assert_eq!(&again.start, &operand.start);
         prop_assert_eq!(kinds(&again), kinds(&operand));
     }
+}
+
+#[test]
+fn signatures() {
+    let cases = [
+        ("f(a int)", "f takes a:int@5"),
+        ("f( a  int , b string )", "f takes a:int@7 b:string@15"),
+        ("f(a, b int, c []byte)", "f takes a:int@8 b:int@8 c:[]byte@15"),
+        ("f(a [4]byte)", "f takes a:[4]byte@5"),
+        ("f(a ...any)", "f takes a:...any@5"),
+        ("f(a <-chan int)", "f takes a:<-chan int@5"),
+        ("f(m map[string]func(int, x.T) error)", "f takes m:map[string]func(int, x.T) error@5"),
+        (
+            "f(r *net/http.Request; r.Method, r.URL)",
+            "f (r.Method, r.URL) takes r:*net/http.Request@5",
+        ),
+        ("f(r int;)", "f takes r:int@5"),
+        ("f(n int) -> (code int, err error)", "f takes n:int@5 gives code:int@19 err:error@28"),
+        ("f(n int; n) -> (err error; err)", "f (n) -> (err) takes n:int@5 gives err:error@21"),
+        ("f -> err error", "f gives err:error@10"),
+        ("f() -> (err error)", "f gives err:error@13"),
+        ("a.(*T).M(t *a.T)", "a.(*T).M takes t:*a.T@12"),
+        // These are values.
+        ("f(a [0])", "f (a[0])"),
+        ("f(a [0] [1])", "f (a[0][1])"),
+        ("f(a [0].b)", "f (a[0].b)"),
+        ("f(len (a), cap( b ))", "f (len(a), cap(b))"),
+        ("f(a, b)", "f (a, b)"),
+        ("f(a int, b)", "column 11: expected a type after 'b', found ')'"),
+        (
+            "f(a int, b.c)",
+            "column 11: expected a name and a type, as in n int (expressions stand behind ';'), found '.'",
+        ),
+        (
+            "f(a int, )",
+            "column 10: expected a name and a type, as in n int (expressions stand behind ';'), found ')'",
+        ),
+        ("f(a int", "column 8: expected ')' after the parameters, found the end"),
+        (
+            "f -> a int, b int",
+            "column 13: expected one result: several stand in parentheses, found 'b'",
+        ),
+    ];
+    check(&cases, request);
 }

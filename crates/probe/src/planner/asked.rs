@@ -37,11 +37,14 @@ pub struct Mistake {
     pub error: ExpressionError,
 }
 
-/// A condition that means nothing in some of the functions: their calls are all shown.
+/// A condition, or a stated signature, that means nothing in some of the functions: their calls are all
+/// shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Partial {
-    /// The condition as written.
+    /// As written.
     pub text: String,
+    /// Whether it is a signature.
+    pub is_signature: bool,
     /// In so many functions.
     pub functions: usize,
     /// What is wrong with it in the first of them.
@@ -50,14 +53,15 @@ pub struct Partial {
 
 /// Which expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Key {
+pub(super) enum Key {
+    Declared { rule: usize },
     Param { rule: usize, index: usize },
     Result { rule: usize, index: usize },
     Condition(Kind),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+pub(super) enum Kind {
     Entry,
     Result,
     Duration,
@@ -77,7 +81,7 @@ struct Found {
 }
 
 impl Sense {
-    fn note(&mut self, key: Key, text: &str, error: Option<ExpressionError>) {
+    pub(super) fn note(&mut self, key: Key, text: &str, error: Option<ExpressionError>) {
         let found = self.0.entry(key).or_insert_with(|| Found {
             text: text.to_owned(),
             meant: 0,
@@ -105,8 +109,11 @@ impl Sense {
             let Some(error) = error else { continue };
             if meant == 0 {
                 mistakes.push(Mistake { text, error });
-            } else if matches!(key, Key::Condition(kind) if kind != Kind::By) {
-                partial.push(Partial { text, functions, error });
+            } else if matches!(key, Key::Declared { .. })
+                || matches!(key, Key::Condition(kind) if kind != Kind::By)
+            {
+                let is_signature = matches!(key, Key::Declared { .. });
+                partial.push(Partial { text, is_signature, functions, error });
             }
         }
         (mistakes, partial)

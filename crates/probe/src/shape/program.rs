@@ -7,7 +7,7 @@ use super::{Shape, ShapeBuilder};
 use crate::planner::map_form;
 use crate::shape::Extent;
 use address::Svma;
-use binary::{DebugInfo, Executable, Kind, RuntimeType, TypeId, TypeInfo};
+use binary::{DebugInfo, Executable, Kind, RuntimeType, TypeId, TypeInfo, TypeSource};
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -132,8 +132,8 @@ impl<'a> ProgramTypes<'a> {
 
     /// Strings, and types of the program itself: what they point to first.
     fn in_any(&self) -> Vec<Implementation> {
-        let Some(debug) = self.debug else { return Vec::new() };
-        let names = debug.type_names().unwrap_or_default().into_iter();
+        let types = TypeSource::new(self.executable, self.debug);
+        let names = types.type_names().unwrap_or_default().into_iter();
         let ranked = names.filter_map(|(name, id)| {
             let rank = match name.strip_prefix('*') {
                 None if name == "string" => 0,
@@ -142,8 +142,7 @@ impl<'a> ProgramTypes<'a> {
                 None if self.is_own(&name) => 3,
                 _ => return None,
             };
-            let stated = debug.type_descriptor(id).ok()??;
-            let ty = self.executable.runtime_type(self.executable.descriptor_at(stated)?)?;
+            let ty = self.executable.runtime_type(types.descriptor(id).ok()??)?;
             let word = ty.word;
             let behind = self.behind(ty)?;
             let is_of_parts = matches!(behind.kind, Kind::Struct { .. } | Kind::String);
@@ -160,7 +159,7 @@ impl Types for ProgramTypes<'_> {
     fn info(&self, id: TypeId) -> Option<Arc<TypeInfo>> {
         match id.descriptor() {
             Some(descriptor) => self.of_descriptor(descriptor),
-            None => self.debug?.type_info(id).ok(),
+            None => TypeSource::new(self.executable, self.debug).type_info(id).ok(),
         }
     }
 
@@ -185,13 +184,8 @@ impl Types for ProgramTypes<'_> {
         if interface.kind == (Kind::Interface { empty: true }) {
             return self.any.get_or_init(|| self.in_any()).clone();
         }
-        let descriptor = match interface.id.descriptor() {
-            Some(descriptor) => Some(descriptor),
-            None => self.debug.and_then(|debug| {
-                let stated = debug.type_descriptor(interface.id).ok()??;
-                self.executable.descriptor_at(stated)
-            }),
-        };
+        let source = TypeSource::new(self.executable, self.debug);
+        let descriptor = source.descriptor(interface.id).ok().flatten();
         let Some(interface) = descriptor else { return Vec::new() };
         if let Some(known) = self.implementations.borrow().get(&interface) {
             return known.to_vec();

@@ -3,12 +3,12 @@
 use address::Svma;
 use binary::code::{Analysis, Kept};
 use binary::{
-    DebugInfo, Executable, Function, FunctionKey, FunctionTable, InlinedCall, PlacedSignature,
+    Convention, DebugInfo, Executable, Function, FunctionTable, InlinedCall, PlacedSignature,
     PlacedVariable, convention_of, flag,
 };
 use output::{InlinedAt, ListedFunction, ListedValue, Traceable};
 use probe::compile::lost_value;
-use probe::planner::{analyze_function, callees, uprobe_refusal};
+use probe::planner::{SignatureSource, analyze_function, callees, known_signature, uprobe_refusal};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 const ONLY_INLINED: &str = "only inlined";
@@ -80,11 +80,20 @@ impl Describer<'_> {
         };
         let kept = analysis.as_ref().map(|found| Kept::of(self.executable, function, found));
         let kept = kept.unwrap_or_else(|_| Kept::all());
+        let by_symbol = convention_of(self.executable.symbols(), function.entry);
+        let loads_g = analysis.as_ref().is_ok_and(|found| found.loads_g);
+        let convention = if loads_g { Convention::Abi0 } else { by_symbol };
         let (entry, exits) = analysis.map(|found| self.sites(&found)).unwrap_or_default();
-        let (params, results, signature_unavailable) = match self.signature(function) {
-            Ok(found) => (values(&found.params, &kept), values(&found.results, &Kept::all()), None),
-            Err(reason) => (Vec::new(), Vec::new(), Some(reason)),
-        };
+        let (mut params, mut results) = (Vec::new(), Vec::new());
+        let (mut signature_unavailable, mut signature_from) = (None, None);
+        match self.signature(function, convention) {
+            Ok((found, source)) => {
+                params = values(&found.params, &kept);
+                results = values(&found.results, &Kept::all());
+                signature_from = source.name();
+            }
+            Err(reason) => signature_unavailable = Some(reason),
+        }
         let place = self.table.file_line(function, function.entry);
         ListedFunction {
             name: function.name.clone(),
@@ -95,6 +104,7 @@ impl Describer<'_> {
             params,
             results,
             signature_unavailable,
+            signature_from,
             inlined_at: self.inlined.places(&function.name),
             uprobe,
             trampoline: self.trampoline(function),
@@ -125,6 +135,7 @@ impl Describer<'_> {
             params: Vec::new(),
             results: Vec::new(),
             signature_unavailable: Some("its values are wherever each copy keeps them".to_owned()),
+            signature_from: None,
             inlined_at: copies.places.clone(),
             uprobe: Traceable::no(ONLY_INLINED),
             trampoline: Traceable::no(ONLY_INLINED),
@@ -142,19 +153,20 @@ impl Describer<'_> {
         (entry, exits)
     }
 
-    fn signature(&self, function: &Function) -> Result<PlacedSignature, String> {
+    fn signature(
+        &self,
+        function: &Function,
+        convention: Convention,
+    ) -> Result<(PlacedSignature, SignatureSource), String> {
         if function.flags & flag::ASM != 0 {
             return Err("written in assembly, which debug information does not describe".into());
         }
-        let debug = self.debug.ok_or("there is no debug information (try --debug-file)")?;
-        let key = FunctionKey {
-            entry: function.entry,
-            convention: convention_of(self.executable.symbols(), function.entry),
-            go_version: self.executable.go_version(),
-            args_size: function.args_size,
-        };
-        let signature = debug.placed_signature(key).map_err(|error| error.to_string())?;
-        signature.ok_or_else(|| "debug information does not describe it".to_owned())
+        known_signature(self.executable, self.debug, function, convention).ok_or_else(|| match self
+            .debug
+        {
+            Some(_) => "debug information does not describe it".to_owned(),
+            None => "there is no debug information (try --debug-file)".to_owned(),
+        })
     }
 
     /// Names of what it calls directly, each once, in the order of the calls.

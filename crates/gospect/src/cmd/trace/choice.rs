@@ -51,8 +51,8 @@ fn rule(text: &str) -> anyhow::Result<Wanted> {
 }
 
 fn wanted(text: &str) -> Result<Wanted, RequestError> {
-    let Request { text, pattern, params, results } = Request::parse(text)?;
-    Ok(Wanted { text, pattern, params, results })
+    let Request { text, pattern, params, results, declared } = Request::parse(text)?;
+    Ok(Wanted { text, pattern, params, results, declared })
 }
 
 fn conditions(args: &ConditionArgs) -> anyhow::Result<Conditions> {

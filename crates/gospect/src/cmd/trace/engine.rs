@@ -211,9 +211,13 @@ impl<'a> Engine<'a> {
             }
             for partial in &planned.partial {
                 let traced = planned.plan.functions.iter().filter(|f| f.traced).count();
+                let what = match partial.is_signature {
+                    true => ("is not the signature of", "which are read as without it"),
+                    false => ("decides nothing in", "whose calls are all shown"),
+                };
                 let note = format!(
-                    "`{}` decides nothing in {} of {traced} functions, whose calls are all shown: {}",
-                    partial.text, partial.functions, partial.error
+                    "`{}` {} {} of {traced} functions, {}: {}",
+                    partial.text, what.0, partial.functions, what.1, partial.error
                 );
                 sink::say(&note);
                 self.notes.push(note);

@@ -1,16 +1,16 @@
 //! A layout in the words of the output.
 
-use binary::{DebugInfo, Error, Kind, TypeId, TypeInfo, TypeLayout};
+use binary::{Error, Kind, TypeId, TypeInfo, TypeLayout, TypeSource};
 use output::{ListedField, ListedHole, ListedStep, ListedType};
 use probe::type_path::TypePath;
 
 /// What is shown of a type and the way to it.
 pub fn listed(
-    debug: &DebugInfo,
+    types: TypeSource<'_>,
     layout: &TypeLayout,
     path: &TypePath,
 ) -> Result<ListedType, Error> {
-    let name_of = |id: TypeId| debug.type_info(id).map(|info| info.name.to_string());
+    let name_of = |id: TypeId| types.type_info(id).map(|info| info.name.to_string());
     let (elem, len) = match &layout.info.kind {
         Kind::Array { elem, len } => (Some(*elem), Some(*len)),
         Kind::Slice { elem } => (Some(*elem), None),
