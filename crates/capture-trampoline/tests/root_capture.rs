@@ -12,7 +12,7 @@ use wire::{RecordKind, SiteKind};
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Bytes of rings: as many as there may be.
-const LARGE: usize = 1 << 30;
+const LARGE: usize = 16 << 20;
 
 const SPIN: [&str; 5] = ["main.round", "main.mix", "main.scale", "main.fold", "main.fib"];
 

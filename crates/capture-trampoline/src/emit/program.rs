@@ -371,13 +371,15 @@ fn split(ops: &[Op], taken: &[u8], open: usize) -> Result<(Vec<Node>, usize), Re
                 let body = Body::of_imm(op.imm);
                 let (inner, inner_cost) = inside(body.ops.into(), open + 1)?;
                 let times = field.emit.most().checked_div(body.stride.into()).unwrap_or(1);
-                cost = cost.saturating_add(times.saturating_mul(inner_cost + 1));
+                let passes = times.saturating_mul(inner_cost + 1);
+                cost = cost.saturating_add(passes).saturating_sub(body.ops.into());
                 field.body = Some(Inner { stride: body.stride, nodes: inner });
             }
             OpCode::SkipZero | OpCode::SkipNonZero => {
                 let count = usize::try_from(op.imm).unwrap_or(0);
                 let (nodes_inside, inner_cost) = inside(count, open)?;
-                cost = cost.saturating_add(inner_cost);
+                // Its ops are among ours already.
+                cost = cost.saturating_add(inner_cost).saturating_sub(count);
                 nodes.push(Node::When(When {
                     steps: std::mem::take(&mut steps),
                     zero: op.code == OpCode::SkipNonZero,
@@ -394,4 +396,28 @@ fn split(ops: &[Op], taken: &[u8], open: usize) -> Result<(Vec<Node>, usize), Re
         }
     }
     Ok((nodes, cost))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Else a plan that fits would be refused.
+    #[test]
+    fn steps_are_counted_as_the_planner_counts_them() {
+        let op = |code, a, imm| Op::new(code, a, imm);
+        let field = [op(OpCode::Reg, 0, 0), op(OpCode::EmitBytes, 0, 64)];
+        let mut ops = Vec::new();
+        for depth in 0..12 {
+            let body = Body { stride: 8, ops: 2 };
+            let mut inside = [&field[..], &[op(OpCode::Each, 0, body.to_imm())], &field].concat();
+            inside.extend_from_slice(&ops);
+            let code = if depth % 2 == 0 { OpCode::SkipZero } else { OpCode::SkipNonZero };
+            ops = vec![op(OpCode::Reg, 3, 0), op(code, 0, inside.len() as i64)];
+            ops.extend(inside);
+        }
+        let (_, steps) = split(&ops, &[], 0).unwrap();
+        assert_eq!(steps, probe::compile::worst(&ops).steps);
+        assert!(steps < 4 * 12 * 8, "{steps}");
+    }
 }

@@ -38,7 +38,7 @@ impl Subject {
             plan: &self.plan,
             path: self.path.clone(),
             scope: Scope::Pids(vec![pid]),
-            ring_bytes: 1 << 30,
+            ring_bytes: 16 << 20,
         }
     }
 

@@ -108,8 +108,11 @@ pub fn check(lines: &[Line], told: &str) {
         assert_eq!(line.unknown_ns, 0, "{told}: {line:?}");
     }
     let summary = summary(lines);
-    let wrong = [summary.lost, summary.breaks, summary.mended, summary.invalid, summary.refused];
-    assert_eq!(wrong, [0; 5], "{told}: {summary:?}");
+    let wrong = [summary.breaks, summary.invalid, summary.refused];
+    assert_eq!(wrong, [0; 3], "{told}: {summary:?}");
+    // A thread that dies with its process between reserving a record and writing it leaves one of
+    // which nobody can say what it would have been.
+    assert!(summary.lost <= 2 && summary.mended <= summary.lost, "{told}: {summary:?}");
     assert_eq!(summary.no_goroutine, 0, "{told}: {summary:?}");
     let goroutines = lines.iter().filter(|line| line.r#type == "goroutine").count() as u64;
     assert_eq!(goroutines, summary.ended + summary.live, "{told}: {summary:?}");
