@@ -34,7 +34,7 @@ pub struct SpansArgs {
     /// Show the text of SQL statements, which may hold what nobody should see
     #[arg(long)]
     pub sql: bool,
-    /// Send the spans to a collector by OTLP over HTTP, in JSON: http://HOST[:4318]. Honours
+    /// Send the spans to a collector by OTLP over HTTP, in JSON: http://HOST:PORT. Honours
     /// OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, OTEL_EXPORTER_OTLP_HEADERS and _TIMEOUT
     #[arg(long, value_name = "ENDPOINT")]
     pub otlp: Option<String>,
