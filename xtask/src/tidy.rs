@@ -12,13 +12,13 @@ use crate::{root, say};
 const MAX_LINES: usize = 600;
 
 /// Crates that hold no unsafe code, and say so.
-const SAFE_CRATES: [&str; 11] = [
-    "address", "binary", "inspect", "metrics", "output", "probe", "sensors", "testkit", "timeline",
-    "top", "wire",
+const SAFE_CRATES: [&str; 12] = [
+    "address", "binary", "inspect", "metrics", "otlp", "output", "probe", "sensors", "testkit",
+    "timeline", "top", "wire",
 ];
 
 /// Which of our crates each crate may depend on: dependencies point one way.
-const BORDERS: [(&str, &[&str]); 14] = [
+const BORDERS: [(&str, &[&str]); 15] = [
     ("address", &[]),
     ("wire", &[]),
     ("process", &["address"]),
@@ -31,6 +31,7 @@ const BORDERS: [(&str, &[&str]); 14] = [
     ("sensors", &["probe", "timeline"]),
     ("metrics", &["inspect", "process"]),
     ("output", &["metrics", "probe", "sensors", "timeline"]),
+    ("otlp", &["output", "sensors"]),
     ("testkit", &[]),
     ("top", &[]),
 ];

@@ -8,7 +8,6 @@ mod core_dump;
 mod duration;
 mod ends;
 mod explain;
-mod export;
 mod facts;
 mod failure;
 mod launch;

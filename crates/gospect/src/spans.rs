@@ -1,12 +1,12 @@
 //! Requests: what is planned for them, and how they are written.
 
 use crate::args::{Format, SpanChoice};
-use crate::export::{Exported, Exporter};
 use crate::pipeline::ShowOptions;
 use crate::target::Target;
 use binary::DebugInfo;
 use binary::code::ProbeCost;
 use binary::layout::RuntimeLayouts;
+use otlp::{Exported, Exporter};
 use output::{Clock, Json, SpanTrees, TextOptions, write_span_json};
 use probe::planner::Planned;
 use probe::selection::Selection;
@@ -69,10 +69,10 @@ impl Spans {
     /// For events of `plan`.
     pub fn new(plan: &Arc<Plan>, clock: Clock, show: &ShowOptions, text: TextOptions) -> Self {
         let seed = RandomState::new().hash_one(clock.unix_offset_ns);
-        let SpanChoice { statements, endpoint, .. } = show.spans.clone().unwrap_or_default();
+        let SpanChoice { statements, collector, .. } = show.spans.clone().unwrap_or_default();
         let options = SpanOptions { seed, statements, ..SpanOptions::default() };
-        let writer = match (endpoint, show.format) {
-            (Some(endpoint), _) => Writer::Collector(Box::new(Exporter::start(endpoint, clock))),
+        let writer = match (collector, show.format) {
+            (Some(settings), _) => Writer::Collector(Box::new(Exporter::start(*settings, clock))),
             (None, Format::Text) => Writer::Trees(Box::new(SpanTrees::new(clock, text))),
             (None, Format::Json) => {
                 Writer::Json(clock, Box::new(Json::new(Arc::clone(plan), clock)))

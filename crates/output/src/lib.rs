@@ -49,7 +49,7 @@ pub use sched::{
     StatesSummary, StatesText, nothing_changed, write_goroutine_table, write_reason_table,
     write_site_table,
 };
-pub use spans::{Resource, SpanTrees, otlp_request, write_span_json};
+pub use spans::{SpanTrees, write_span_json};
 pub use stat::{write_stat_json, write_stat_table};
 pub use stat_by::StatBy;
 pub use summary::{RefusedFunction, Summary, Trampolines, zero_hits_reason};

@@ -46,6 +46,13 @@ impl Default for SpanOptions {
     }
 }
 
+/// What is known of an open span by its id.
+#[derive(Clone, Copy, Debug)]
+struct Alive {
+    tree: u64,
+    sampled: Option<bool>,
+}
+
 /// Ids of spans remembered, so that none is given out twice.
 const USED: usize = 1 << 16;
 
@@ -66,7 +73,7 @@ pub struct SpanBuilder {
     /// Open server spans by process and address of their request's context.
     contexts: HashMap<(u32, u64), Origin>,
     /// Open spans by id, each with its tree; and how many of each tree there are.
-    alive: HashMap<u64, u64>,
+    alive: HashMap<u64, Alive>,
     trees: HashMap<u64, usize>,
     origins: Origins,
     panics: HashMap<Key, Panicked>,
@@ -237,7 +244,9 @@ impl SpanBuilder {
         let key = (call.pid, call.goid);
         let header = values.header(TRACEPARENT);
         let incoming = header.as_ref().ok().copied().flatten().and_then(trace_context::parse);
-        let evidence = Evidence { incoming, frame: self.innermost(key), ..Evidence::default() };
+        let named = incoming.map(|parent| parent.context);
+        let evidence =
+            Evidence { incoming: named, frame: self.innermost(key), ..Evidence::default() };
         let decision = evidence.of_server();
         let (name, attributes) = http::server_request(values);
         let mut open = Open::new(call, SpanKind::Server, name, attributes);
@@ -246,6 +255,7 @@ impl SpanBuilder {
         }
         open.response_at = values.address(Field::Response);
         open.context_at = values.address(Field::Context);
+        open.sampled = incoming.map(|parent| parent.is_sampled);
         self.begin(open, decision);
     }
 
@@ -253,12 +263,14 @@ impl SpanBuilder {
         let key = (call.pid, call.goid);
         let header = values.header(TRACEPARENT);
         let outgoing = header.as_ref().ok().copied().flatten().and_then(trace_context::parse);
-        let evidence = Evidence { outgoing, ..self.inside(key, values) };
+        let named = outgoing.map(|own| own.context);
+        let evidence = Evidence { outgoing: named, ..self.inside(key, values) };
         let (name, attributes) = http::client_request(values);
         let mut open = Open::new(call, SpanKind::Client, name, attributes);
         if let Err(reason) = header {
             open.attributes.unavailable.push(("traceparent", reason));
         }
+        open.sampled = outgoing.map(|own| own.is_sampled);
         self.begin(open, evidence.of_client());
     }
 
@@ -293,9 +305,15 @@ impl SpanBuilder {
         open.context = SpanContext { trace, span };
         (open.parent, open.parent_by, open.links) = (parent, by, links);
         // The parent that a header names may be one of ours.
-        let known = || parent.and_then(|parent| self.alive.get(&parent).copied());
-        open.tree = tree.or_else(known).unwrap_or(span);
-        self.alive.insert(span, open.tree);
+        let known = parent.and_then(|parent| self.alive.get(&parent).copied());
+        open.tree = tree.or(known.map(|known| known.tree)).unwrap_or(span);
+        // A trace is sampled as a whole: what decided for the parent decides for what is below.
+        if by != Some(Witness::TraceParent)
+            && let Some(known) = known
+        {
+            open.sampled = known.sampled;
+        }
+        self.alive.insert(span, Alive { tree: open.tree, sampled: open.sampled });
         *self.trees.entry(open.tree).or_default() += 1;
         self.open += 1;
         if let Some(response) = open.response_at {

@@ -129,6 +129,8 @@ pub struct Span {
     pub parent: Option<u64>,
     /// What says so.
     pub parent_by: Option<Witness>,
+    /// What the `traceparent` that its trace came with says of sampling, where it came with one.
+    pub sampled_by_parent: Option<bool>,
     /// Other spans that it has to do with.
     pub links: Vec<Link>,
     /// Process.

@@ -2,14 +2,22 @@
 
 use crate::span::SpanContext;
 
+/// What a header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TraceParent {
+    pub(crate) context: SpanContext,
+    /// Whether the trace is recorded, by its flags.
+    pub(crate) is_sampled: bool,
+}
+
 /// The name, as Go's `http.Header` has it.
 pub(crate) const TRACEPARENT: &[u8] = b"Traceparent";
 
 /// Characters of a header of version 00, and the least of later versions.
 const LEN: usize = 55;
 
-/// Trace and span that a header names; `None` for one that the standard calls invalid.
-pub(crate) fn parse(header: &[u8]) -> Option<SpanContext> {
+/// Trace, span and flag of a header; `None` for one that the standard calls invalid.
+pub(crate) fn parse(header: &[u8]) -> Option<TraceParent> {
     let text = std::str::from_utf8(header.get(..LEN)?).ok()?;
     let is_whole =
         header.len() == LEN || (!text.starts_with("00") && header.get(LEN) == Some(&b'-'));
@@ -17,9 +25,10 @@ pub(crate) fn parse(header: &[u8]) -> Option<SpanContext> {
     let version = hex(parts.next()?, 2)?;
     let trace = hex(parts.next()?, 32)?;
     let span = hex(parts.next()?, 16)? as u64;
-    hex(parts.next()?, 2)?;
+    let flags = hex(parts.next()?, 2)?;
     let is_valid = is_whole && parts.next().is_none() && version != 0xff && trace != 0 && span != 0;
-    is_valid.then_some(SpanContext { trace, span })
+    let context = SpanContext { trace, span };
+    is_valid.then_some(TraceParent { context, is_sampled: flags & 1 == 1 })
 }
 
 /// A number of so many digits, all of them lower-case.
@@ -40,6 +49,9 @@ mod tests {
             trace: 0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c,
             span: 0xb7ad_6b71_6920_3331,
         };
+        let context = TraceParent { context, is_sampled: true };
+        let left_out = TraceParent { is_sampled: false, ..context };
+        assert_eq!(parse(good.replace("-01", "-02").as_bytes()), Some(left_out));
         assert_eq!(parse(good.as_bytes()), Some(context));
         let later = good.replacen("00", "01", 1);
         assert_eq!(parse(later.as_bytes()), Some(context));

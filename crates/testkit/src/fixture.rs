@@ -54,6 +54,20 @@ impl Fixture {
         Self::try_build(name, toolchain, recipe).unwrap_or_else(|error| panic!("{error}"))
     }
 
+    /// Builds `fixtures/<name>`, a module of its own that needs others, which `go` fetches when
+    /// they are not there: as `go.mod` and `go.sum` pin them.
+    ///
+    /// # Panics
+    /// When it does not build.
+    #[must_use]
+    pub fn module(name: &str, toolchain: &Toolchain, recipe: &Recipe) -> PathBuf {
+        let root = source_root().with_file_name(name);
+        let recipe = recipe.clone().env("GOFLAGS", "-mod=readonly").fetching();
+        let sources = [root.clone()];
+        build_package(&root, ".", name, &sources, toolchain, &recipe)
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
     /// Builds, with the failure as a value.
     ///
     /// # Errors
@@ -111,7 +125,7 @@ pub(crate) fn build_package(
     Ok(binary)
 }
 
-/// One `go build`; needs no network, since fixtures import the standard library only.
+/// One `go build`; needs no network, unless the recipe says so: other fixtures import the standard library only.
 fn compile(
     root: &Path,
     package: &str,
@@ -126,11 +140,13 @@ fn compile(
         .env("GOFLAGS", "-mod=mod")
         .env("GOTOOLCHAIN", "local")
         .env("GOWORK", "off")
-        .env("GOPROXY", "off")
         .env_remove("GOROOT")
         .env_remove("GOEXPERIMENT")
         .env("CGO_ENABLED", if recipe.import_c { "1" } else { "0" })
         .args(["build", "-buildvcs=false"]);
+    if !recipe.fetches {
+        command.env("GOPROXY", "off");
+    }
     if recipe.import_c {
         command.arg("-overlay").arg(overlay(root, package, out)?);
     }

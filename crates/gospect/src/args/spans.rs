@@ -1,7 +1,6 @@
 //! The command line of `spans`.
 
 use super::{CaptureArgs, Format, TellArgs};
-use crate::export::Endpoint;
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
 
@@ -13,7 +12,7 @@ pub struct SpanChoice {
     /// Statements of databases too.
     pub statements: bool,
     /// Where spans are sent, and not written.
-    pub endpoint: Option<Endpoint>,
+    pub collector: Option<Box<otlp::Settings>>,
 }
 
 #[derive(Debug, Args)]
@@ -23,6 +22,7 @@ pub struct SpanChoice {
     gospect spans -p 4242\n  \
     gospect spans --exe ./server --format json -o spans.json\n  \
     gospect spans -p 4242 --otlp http://127.0.0.1:4318\n  \
+    gospect spans -p 4242 --otlp http://collector:4317 --otlp-protocol grpc\n  \
     gospect spans -- ./server -addr :8080"
 )]
 pub struct SpansArgs {
@@ -34,10 +34,15 @@ pub struct SpansArgs {
     /// Show the text of SQL statements, which may hold what nobody should see
     #[arg(long)]
     pub sql: bool,
-    /// Send the spans to a collector by OTLP over HTTP, in JSON: http://HOST:PORT. Honours
-    /// OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, OTEL_EXPORTER_OTLP_HEADERS and _TIMEOUT
-    #[arg(long, value_name = "ENDPOINT")]
-    pub otlp: Option<String>,
+    /// Send the spans to a collector by OTLP: http:// or https://HOST[:PORT][/PATH]; without ENDPOINT to
+    /// where OTEL_EXPORTER_OTLP_ENDPOINT says, else to this machine. Honours the other OTEL_EXPORTER_OTLP_*
+    /// variables, OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES and OTEL_TRACES_SAMPLER
+    #[arg(long, value_name = "ENDPOINT", num_args = 0..=1)]
+    pub otlp: Option<Option<String>>,
+    /// What to speak to the collector: grpc, http/protobuf (unless OTEL_EXPORTER_OTLP_PROTOCOL says
+    /// otherwise) or http/json
+    #[arg(long, value_name = "PROTOCOL", requires = "otlp")]
+    pub otlp_protocol: Option<String>,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,

@@ -1,7 +1,6 @@
 //! `gospect spans`: requests, on the machinery of `gospect trace`.
 
 use crate::args::{Cli, Command, SpanChoice, SpansArgs, TraceArgs};
-use crate::export::Endpoint;
 use crate::failure::{Outcome, usage};
 use clap::Parser as _;
 use std::path::{Path, PathBuf};
@@ -12,7 +11,8 @@ const TEXT_BYTES: u16 = 128;
 
 /// Watches as asked.
 pub fn run(args: SpansArgs) -> anyhow::Result<Outcome> {
-    let SpansArgs { capture, queries, sql, otlp, format, tell, binary, command } = args;
+    let SpansArgs { capture, queries, sql, otlp, otlp_protocol, format, tell, binary, command } =
+        args;
     let Command::Trace(mut trace) = Cli::try_parse_from(["gospect", "trace"])?.command else {
         unreachable!("the line above names `trace`")
     };
@@ -26,10 +26,30 @@ pub fn run(args: SpansArgs) -> anyhow::Result<Outcome> {
     (trace.show.format, trace.show.tell) = (format, tell);
     trace.rules = binary.map(as_text).transpose()?.into_iter().collect();
     trace.command = command;
-    let variable = |name: &str| std::env::var(name).ok();
-    let endpoint = otlp.map(|url| Endpoint::new(&url, &service(&trace), &variable)).transpose()?;
-    trace.spans = Some(SpanChoice { queries, statements: sql, endpoint });
+    let service = service(&trace);
+    let collector = otlp
+        .map(|url| collector(url.as_deref(), otlp_protocol.as_deref(), &service))
+        .transpose()?;
+    trace.spans = Some(SpanChoice { queries, statements: sql, collector });
     super::trace::run(*trace)
+}
+
+/// Where spans are sent, by what is given and by the environment. What is wrong is told before anything is
+/// watched.
+fn collector(
+    url: Option<&str>,
+    protocol: Option<&str>,
+    service: &str,
+) -> anyhow::Result<Box<otlp::Settings>> {
+    let wrong = |error: otlp::Error| usage(format!("--otlp: {error}"));
+    let protocol = protocol.map(str::parse).transpose().map_err(wrong)?;
+    let variable = |name: &str| std::env::var(name).ok();
+    let settings = otlp::Settings::new(url, protocol, service, &variable).map_err(wrong)?;
+    otlp::Exporter::check(&settings)?;
+    for warning in &settings.warnings {
+        crate::sink::say(warning);
+    }
+    Ok(Box::new(settings))
 }
 
 /// The name of what is watched, where no variable has one: that of its file.

@@ -148,6 +148,7 @@ mod tests {
             kind: SpanKind::Server,
             context: SpanContext { trace: 0xabc, span: id },
             parent,
+            sampled_by_parent: None,
             parent_by: parent.map(|_| Witness::Frame),
             links: Vec::new(),
             pid: 7,

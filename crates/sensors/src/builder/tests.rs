@@ -1,292 +1,12 @@
 //! Calls in, spans out, as text.
 
+mod story;
+
 use super::*;
-use crate::catalog::SENSORS;
-use crate::span::{Attribute, Link};
-use probe::PlannedFunction;
-use probe::value::{Value, ValueKind, ValueSpec};
-use std::fmt::Write as _;
-use timeline::Location;
-
-const HANDLE: &str = "net/http.serverHandler.ServeHTTP";
-const HEADER: &str = "net/http.(*chunkWriter).writeHeader";
-const FINISH: &str = "net/http.(*response).finishRequest";
-const ROUTE: &str = "net/http.(*ServeMux).findHandler";
-const HIJACK: &str = "net/http.(*response).Hijack";
-const PANIC: &str = "runtime.gopanic";
-const CLIENT: &str = "net/http.(*Transport).roundTrip";
-
-/// Names of types by the addresses that the tests give them.
-struct Types;
-
-impl Symbolizer for Types {
-    fn location(&self, _: u32, _: u64) -> Option<Location> {
-        None
-    }
-
-    fn image_location(&self, _: u64) -> Option<Location> {
-        None
-    }
-
-    fn type_name(&self, _: u32, address: u64) -> Option<(String, u8)> {
-        let name = match address {
-            1 => "*errors.errorString",
-            2 => "*net.OpError",
-            _ => return None,
-        };
-        Some((name.to_owned(), 22))
-    }
-}
-
-type Reads = Vec<(Field, String)>;
-
-fn specs(reads: &Reads) -> Vec<ValueSpec> {
-    let spec = |(_, text): &(Field, String)| ValueSpec {
-        name: text.as_str().into(),
-        type_name: "".into(),
-        kind: ValueKind::Pointer,
-    };
-    reads.iter().map(spec).collect()
-}
-
-fn plan() -> Plan {
-    let function = |sensor: &crate::Sensor| PlannedFunction {
-        name: sensor.function.to_owned(),
-        file: String::new(),
-        line: 0,
-        entry: Default::default(),
-        size: 0,
-        traced: true,
-        witness: None,
-        args: specs(&sensor.at_entry()),
-        results: specs(&sensor.at_return()),
-    };
-    Plan { functions: SENSORS.iter().map(function).collect(), ..Plan::default() }
-}
-
-/// A story of calls on goroutines of process 1: every step takes a microsecond.
-struct Story {
-    builder: SpanBuilder,
-    now_ns: u64,
-    last: u64,
-    calls: Vec<Call>,
-    spans: Vec<Span>,
-    /// Records were lost.
-    is_doubtful: bool,
-}
-
-type Given<'a> = &'a [(Field, Value)];
-
-fn text(text: &str) -> Value {
-    Value::String { bytes: text.as_bytes().to_vec(), len: text.len() as u64 }
-}
-
-fn values(reads: &Reads, given: Given<'_>) -> Vec<Value> {
-    let find = |wanted: Field| given.iter().find(|(field, _)| *field == wanted);
-    let missing = || Value::Unavailable("not in this test".to_owned());
-    reads
-        .iter()
-        .map(|(field, _)| find(*field).map_or_else(missing, |(_, value)| value.clone()))
-        .collect()
-}
-
-fn sensor(function: &str) -> (u32, &'static crate::Sensor) {
-    let at = SENSORS.iter().position(|sensor| sensor.function == function).unwrap();
-    (at as u32, &SENSORS[at])
-}
-
-/// A header with these lines, and so many more that were not read.
-fn header(lines: &[(&str, &str)], more: u64) -> Value {
-    let list = |value: &str| Value::List { items: vec![text(value)], len: 1, cap: Some(1) };
-    let entries: Vec<(Value, Value)> =
-        lines.iter().map(|(name, value)| (text(name), list(value))).collect();
-    Value::Map { len: entries.len() as u64 + more, entries }
-}
-
-impl Story {
-    fn new() -> Self {
-        Self::with(SpanOptions { seed: 7, ..SpanOptions::default() })
-    }
-
-    fn with(options: SpanOptions) -> Self {
-        let builder = SpanBuilder::new(&plan(), options);
-        Self {
-            builder,
-            now_ns: 0,
-            last: 0,
-            calls: Vec::new(),
-            spans: Vec::new(),
-            is_doubtful: false,
-        }
-    }
-
-    fn push(&mut self, event: &Event) {
-        self.builder.push(event, &Types, &mut self.spans);
-    }
-
-    fn enter(&mut self, goid: u64, function: &str, given: Given<'_>) -> &mut Self {
-        let (index, sensor) = sensor(function);
-        self.now_ns += 1000;
-        self.last += 1;
-        let call = Call {
-            id: self.last,
-            parent: None,
-            depth: 0,
-            pid: 1,
-            tid: 1,
-            goid,
-            function: index,
-            start_ns: self.now_ns,
-            end_ns: self.now_ns,
-            below_ns: 0,
-            end: End::Open,
-            end_exact: false,
-            args: values(&sensor.at_entry(), given),
-            results: Vec::new(),
-            caller: 0,
-            exit_site: None,
-        };
-        self.calls.push(call.clone());
-        self.push(&Event::Enter(call));
-        self
-    }
-
-    /// Ends the goroutine's innermost call of that function.
-    fn leave(&mut self, goid: u64, function: &str, end: End, given: Given<'_>) -> &mut Self {
-        let (index, sensor) = sensor(function);
-        self.now_ns += 1000;
-        let is_it = |call: &Call| call.goid == goid && call.function == index;
-        let at = self.calls.iter().rposition(is_it).unwrap();
-        let mut call = self.calls.remove(at);
-        let is_exact = end == End::Return && !self.is_doubtful;
-        (call.end, call.end_ns, call.end_exact) = (end, self.now_ns, is_exact);
-        if end == End::Return {
-            call.results = values(&sensor.at_return(), given);
-        }
-        self.push(&Event::Leave(call));
-        self
-    }
-
-    fn done(&mut self, goid: u64, function: &str, given: Given<'_>) -> &mut Self {
-        self.leave(goid, function, End::Return, given)
-    }
-
-    fn created(&mut self, creator: u64, goid: u64) -> &mut Self {
-        self.builder.created(1, creator, goid);
-        self
-    }
-
-    /// A request comes in.
-    fn request(&mut self, goid: u64, response: u64, path: &str, lines: Value) -> &mut Self {
-        let given = [
-            (Field::Response, Value::Pointer(response)),
-            (Field::Method, text("GET")),
-            (Field::Path, text(path)),
-            (Field::Host, text("shop.test:8080")),
-            (Field::Protocol, text("HTTP/1.1")),
-            (Field::Length, Value::Int(0)),
-            (Field::Peer, text("10.0.0.9:4242")),
-            (Field::Tls, Value::Unavailable("nil pointer on the way".to_owned())),
-            (Field::Context, Value::Pointer(response + 0x1000)),
-            (Field::Header, lines),
-        ];
-        self.enter(goid, HANDLE, &given)
-    }
-
-    /// The handler returns, and its response goes out.
-    fn respond(&mut self, goid: u64, response: u64, status: i64) -> &mut Self {
-        let at = (Field::Response, Value::Pointer(response));
-        self.done(goid, HANDLE, &[])
-            .enter(goid, FINISH, &[at.clone(), (Field::Written, Value::Int(12))])
-            .enter(goid, HEADER, &[at, (Field::Status, Value::Int(status))])
-            .done(goid, HEADER, &[])
-            .done(goid, FINISH, &[])
-    }
-
-    fn ask(&mut self, goid: u64, host: &str, lines: Value) -> &mut Self {
-        let given = [
-            (Field::Method, text("")),
-            (Field::Scheme, text("http")),
-            (Field::Host, text(host)),
-            (Field::Path, text("/stock")),
-            (Field::Length, Value::Int(0)),
-            (Field::Header, lines),
-        ];
-        self.enter(goid, CLIENT, &given)
-    }
-
-    fn answer(&mut self, goid: u64, status: i64) -> &mut Self {
-        let given = [(Field::Status, Value::Int(status)), (Field::Error, Value::NilInterface)];
-        self.done(goid, CLIENT, &given)
-    }
-
-    fn call(&mut self, goid: u64, host: &str) -> &mut Self {
-        self.ask(goid, host, none()).answer(goid, 200)
-    }
-
-    /// The spans, ids by the order in which they are met.
-    fn told(&mut self) -> String {
-        self.builder.finish(&mut self.spans);
-        assert_eq!((self.builder.open, self.builder.responses.len()), (0, 0));
-        assert!(self.builder.contexts.is_empty());
-        assert!(self.builder.goroutines.is_empty() && self.builder.alive.is_empty());
-        assert!(self.builder.trees.is_empty() && self.builder.panics.is_empty());
-        let mut ids: Vec<u128> = Vec::new();
-        let mut text = String::new();
-        for span in &self.spans {
-            let mut id = |id: u128| match ids.iter().position(|known| *known == id) {
-                Some(at) => at,
-                None => {
-                    ids.push(id);
-                    ids.len() - 1
-                }
-            };
-            let Span { name, kind, context, goid, start_ns, end_ns, .. } = span;
-            let (trace, own) = (id(context.trace), id(context.span.into()));
-            let tree = id(span.tree.into());
-            _ = write!(text, "{name} | {} t{trace} s{own} tree s{tree}", kind.name());
-            if let (Some(parent), Some(by)) = (span.parent, span.parent_by) {
-                _ = write!(text, " under s{} by {}", id(parent.into()), by.name());
-            }
-            for Link { context, by } in &span.links {
-                let (trace, span) = (id(context.trace), id(context.span.into()));
-                _ = write!(text, " beside t{trace} s{span} by {}", by.name());
-            }
-            let end = if span.is_finished { "" } else { " unfinished" };
-            let times = (start_ns / 1000, end_ns / 1000);
-            _ = write!(text, " | g{goid} {}-{} us{end}", times.0, times.1);
-            _ = writeln!(text, " {} {} left", span.status.name(), span.open_in_tree);
-            for event in &span.events {
-                _ = writeln!(
-                    text,
-                    "  {} at {} us {:?}",
-                    event.name,
-                    event.ts_ns / 1000,
-                    event.attributes
-                );
-            }
-        }
-        text
-    }
-}
-
-fn none() -> Value {
-    header(&[], 0)
-}
-
-/// Attributes of the one span of that kind.
-fn attributes(story: &mut Story) -> String {
-    story.builder.finish(&mut story.spans);
-    let [span] = &story.spans[..] else { panic!("{:?}", story.spans) };
-    let mut text = String::new();
-    for (name, value) in &span.attributes {
-        _ = writeln!(text, "{name} = {value}");
-    }
-    for (name, reason) in &span.unavailable {
-        _ = writeln!(text, "{name}: {reason}");
-    }
-    text
-}
+use crate::span::Attribute;
+use probe::value::Value;
+use story::*;
+use timeline::End;
 
 #[test]
 fn a_request_has_what_the_conventions_ask_for() {
@@ -562,4 +282,19 @@ fn what_is_remembered_has_an_end() {
     story.push(&Event::ProcessExit { pid: 1, ts_ns: 0 });
     assert!(story.builder.origins.get((1, 20)).is_none());
     assert_eq!(story.told().lines().count(), 2);
+}
+
+#[test]
+fn a_trace_is_sampled_as_a_whole() {
+    let mut story = Story::new();
+    let left_out = TRACE.replace("-01", "-00");
+    story.request(4, 0xa0, "/buy", header(&[("Traceparent", &left_out)], 0));
+    // What the program sends says something else: its own trace has been decided about.
+    story.ask(4, "stock.test", header(&[("Traceparent", TRACE)], 0)).answer(4, 200);
+    story.created(4, 5).call(5, "mail.test").respond(4, 0xa0, 200);
+    story.call(7, "alone.test");
+    story.ask(8, "own.test", header(&[("Traceparent", SENT)], 0)).answer(8, 200);
+    story.told();
+    let sampled: Vec<_> = story.spans.iter().map(|span| span.sampled_by_parent).collect();
+    assert_eq!(sampled, [Some(false), Some(false), Some(false), None, Some(true)]);
 }

@@ -1,0 +1,133 @@
+//! Spans as messages of the protocol (`ExportTraceServiceRequest`).
+
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::span as message;
+use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as Message, Status};
+use output::Clock;
+use sensors::{Attribute, Link, Span, SpanContext, SpanEvent, SpanKind, Witness};
+
+/// `SpanFlags` of the protocol: the trace is sampled; whether the parent is in another process is known;
+/// it is.
+const SAMPLED: u32 = 0x001;
+const HAS_IS_REMOTE: u32 = 0x100;
+const IS_REMOTE: u32 = 0x200;
+
+/// One request with `spans`, in order. `resource` are the attributes of what they come from, to which the
+/// process is added.
+pub(crate) fn request(
+    spans: &[Span],
+    clock: &Clock,
+    resource: &[(String, String)],
+) -> ExportTraceServiceRequest {
+    let mut pids: Vec<u32> = spans.iter().map(|span| span.pid).collect();
+    pids.sort_unstable();
+    pids.dedup();
+    let of_process = |pid: u32| {
+        let mut attributes: Vec<KeyValue> = resource
+            .iter()
+            .map(|(key, value)| pair(key, &Attribute::Text(value.clone())))
+            .collect();
+        attributes.push(pair("process.pid", &Attribute::Int(i64::from(pid))));
+        let own = spans.iter().filter(|span| span.pid == pid);
+        let scope = InstrumentationScope {
+            name: "gospect".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            ..InstrumentationScope::default()
+        };
+        ResourceSpans {
+            resource: Some(Resource { attributes, ..Resource::default() }),
+            scope_spans: vec![ScopeSpans {
+                scope: Some(scope),
+                spans: own.map(|one| span(one, clock)).collect(),
+                ..ScopeSpans::default()
+            }],
+            ..ResourceSpans::default()
+        }
+    };
+    ExportTraceServiceRequest { resource_spans: pids.into_iter().map(of_process).collect() }
+}
+
+fn span(span: &Span, clock: &Clock) -> Message {
+    let mut attributes = pairs(&span.attributes);
+    if let Some(by) = span.parent_by {
+        attributes.push(pair("gospect.parent_by", &Attribute::Text(by.name().to_owned())));
+    }
+    if !span.is_finished {
+        attributes.push(pair("gospect.finished", &Attribute::Bool(false)));
+    }
+    let kind = match span.kind {
+        SpanKind::Server => message::SpanKind::Server,
+        SpanKind::Client => message::SpanKind::Client,
+    };
+    let remote = match span.parent_by {
+        Some(Witness::TraceParent) => IS_REMOTE,
+        _ => 0,
+    };
+    let is_error = span.status == sensors::Status::Error;
+    Message {
+        trace_id: trace_id(span.context),
+        span_id: span_id(span.context.span),
+        parent_span_id: span.parent.map(span_id).unwrap_or_default(),
+        flags: SAMPLED | HAS_IS_REMOTE | remote,
+        name: span.name.clone(),
+        kind: kind as i32,
+        start_time_unix_nano: unix_ns(clock, span.start_ns),
+        end_time_unix_nano: unix_ns(clock, span.end_ns),
+        attributes,
+        events: span.events.iter().map(|one| event(one, clock)).collect(),
+        links: span.links.iter().map(link).collect(),
+        status: is_error.then(|| Status { code: StatusCode::Error as i32, ..Status::default() }),
+        ..Message::default()
+    }
+}
+
+fn event(event: &SpanEvent, clock: &Clock) -> message::Event {
+    message::Event {
+        time_unix_nano: unix_ns(clock, event.ts_ns),
+        name: event.name.to_owned(),
+        attributes: pairs(&event.attributes),
+        ..message::Event::default()
+    }
+}
+
+fn link(link: &Link) -> message::Link {
+    message::Link {
+        trace_id: trace_id(link.context),
+        span_id: span_id(link.context.span),
+        attributes: vec![pair("gospect.link_by", &Attribute::Text(link.by.name().to_owned()))],
+        ..message::Link::default()
+    }
+}
+
+fn trace_id(context: SpanContext) -> Vec<u8> {
+    context.trace.to_be_bytes().to_vec()
+}
+
+fn span_id(id: u64) -> Vec<u8> {
+    id.to_be_bytes().to_vec()
+}
+
+fn unix_ns(clock: &Clock, ts_ns: u64) -> u64 {
+    u64::try_from(clock.unix_ns(ts_ns)).unwrap_or(0)
+}
+
+fn pairs(attributes: &[(&'static str, Attribute)]) -> Vec<KeyValue> {
+    attributes.iter().map(|(name, value)| pair(name, value)).collect()
+}
+
+fn pair(key: &str, value: &Attribute) -> KeyValue {
+    let value = match value {
+        Attribute::Text(text) => Value::StringValue(text.clone()),
+        Attribute::Int(number) => Value::IntValue(*number),
+        Attribute::Bool(yes) => Value::BoolValue(*yes),
+    };
+    KeyValue {
+        key: key.to_owned(),
+        value: Some(AnyValue { value: Some(value) }),
+        ..KeyValue::default()
+    }
+}
