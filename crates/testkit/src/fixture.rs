@@ -62,7 +62,9 @@ impl Fixture {
     #[must_use]
     pub fn module(name: &str, toolchain: &Toolchain, recipe: &Recipe) -> PathBuf {
         let root = source_root().with_file_name(name);
-        let recipe = recipe.clone().env("GOFLAGS", "-mod=readonly").fetching();
+        // Fixtures are built without a network otherwise; empty is what is configured.
+        let proxy = std::env::var("GOPROXY").unwrap_or_default();
+        let recipe = recipe.clone().env("GOFLAGS", "-mod=readonly").env("GOPROXY", &proxy);
         let sources = [root.clone()];
         build_package(&root, ".", name, &sources, toolchain, &recipe)
             .unwrap_or_else(|error| panic!("{error}"))
@@ -125,7 +127,8 @@ pub(crate) fn build_package(
     Ok(binary)
 }
 
-/// One `go build`; needs no network, unless the recipe says so: other fixtures import the standard library only.
+/// One `go build`; needs no network, since fixtures import the standard library only, unless a recipe names a
+/// proxy of modules.
 fn compile(
     root: &Path,
     package: &str,
@@ -140,13 +143,11 @@ fn compile(
         .env("GOFLAGS", "-mod=mod")
         .env("GOTOOLCHAIN", "local")
         .env("GOWORK", "off")
+        .env("GOPROXY", "off")
         .env_remove("GOROOT")
         .env_remove("GOEXPERIMENT")
         .env("CGO_ENABLED", if recipe.import_c { "1" } else { "0" })
         .args(["build", "-buildvcs=false"]);
-    if !recipe.fetches {
-        command.env("GOPROXY", "off");
-    }
     if recipe.import_c {
         command.arg("-overlay").arg(overlay(root, package, out)?);
     }

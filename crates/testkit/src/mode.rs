@@ -155,21 +155,13 @@ pub struct Recipe {
     /// Whether an `import "C"` is added to the package, so that a program that needs no cgo
     /// becomes a cgo program.
     pub import_c: bool,
-    /// Whether modules may be fetched.
-    pub fetches: bool,
 }
 
 impl Recipe {
     /// A plain static build under the name `label`.
     #[must_use]
     pub fn new(label: &str) -> Self {
-        Self {
-            label: label.to_owned(),
-            env: Vec::new(),
-            args: Vec::new(),
-            import_c: false,
-            fetches: false,
-        }
+        Self { label: label.to_owned(), env: Vec::new(), args: Vec::new(), import_c: false }
     }
 
     /// Adds an argument of `go build`.
@@ -183,13 +175,6 @@ impl Recipe {
     #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.env.push((name.to_owned(), value.to_owned()));
-        self
-    }
-
-    /// Lets `go` fetch modules.
-    #[must_use]
-    pub(crate) fn fetching(mut self) -> Self {
-        self.fetches = true;
         self
     }
 
