@@ -7,7 +7,7 @@ use crate::launch::{self, Start};
 use crate::memory::TargetMemory;
 use crate::prepare::{self, Hooks, Made, Order};
 use crate::ptrace;
-use crate::reader::Reader;
+use crate::reader::{Reader, Writers};
 use crate::slice;
 use address::Avma;
 use binary::Executable;
@@ -220,12 +220,16 @@ impl TrampolineCapture {
                 handed += 1;
             }
             let end = one.end(self.attached);
-            let is_over = end.is_some();
+            let writers = match end {
+                None => Writers::Live,
+                Some(None) => Writers::Removed,
+                Some(Some(_)) => Writers::Dead,
+            };
             let view = &one.target.area.rings;
-            let round = one.reader.round(view, &mut one.clock, is_over, sink);
+            let round = one.reader.round(view, &mut one.clock, writers, sink);
             handed += round.handed;
             fill = fill.max(round.fill);
-            one.is_over = is_over;
+            one.is_over = writers != Writers::Live;
             if let Some(Some(kind)) = end {
                 let ts_ns = one.clock.ns(clock::tsc());
                 announce(kind, pid, Avma(0), ts_ns, sink);
@@ -302,9 +306,10 @@ impl Capture for TrampolineCapture {
     fn counters(&self) -> Result<Counters, capture::Error> {
         let mut counters = Counters::default();
         for one in &self.installed {
-            let (produced, lost) = one.reader.counters(&one.target.area.rings);
+            let (produced, lost, unfinished) = one.reader.counters(&one.target.area.rings);
             counters.produced += produced;
             counters.lost += lost;
+            counters.unfinished += unfinished;
         }
         Ok(counters)
     }

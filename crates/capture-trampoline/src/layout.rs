@@ -174,8 +174,8 @@ impl Header {
 }
 
 impl Header {
-    /// How many records the ring had dropped before this one, beyond `known`. More than 127 between
-    /// two records of entries are told by the next of another kind.
+    /// How many records the ring had dropped before this one, beyond `known`: of an entry's the low
+    /// 7 bits. The reader knows more (`reader::losses`).
     pub fn drops_since(&self, known: u64, is_entry: bool) -> u64 {
         let (step, back) = if is_entry {
             (u64::from(self.drops.wrapping_sub(known as u8)), 1 << 7)

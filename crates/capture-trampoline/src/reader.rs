@@ -8,6 +8,7 @@
 //! The target can write anything into the rings. Every field is checked, every loop is bounded by
 //! the size of a ring, and what makes no sense is counted as lost.
 
+mod losses;
 mod queue;
 
 use crate::clock::{self, Clock};
@@ -16,6 +17,7 @@ use crate::layout::{Header, Rings, UNIT};
 use crate::payload::Payload;
 use crate::rings::Ring;
 use crate::view::View;
+use losses::{Losses, Place};
 use queue::{Merge, Queue};
 use std::time::{Duration, Instant};
 use wire::{Record, RecordFlags, RecordKind};
@@ -43,6 +45,17 @@ const MAX_RECORD: usize = wire::HEADER_SIZE + wire::MAX_PAYLOAD + 64;
 /// CPU whose counter is a little ahead.
 const AHEAD_NS: u64 = 1_000_000_000;
 
+/// Whether the target can still write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writers {
+    /// It does.
+    Live,
+    /// Its code is out of it. What a thread had begun by then may have happened since, unseen.
+    Removed,
+    /// All its threads are dead, or have been since it became another program.
+    Dead,
+}
+
 /// A site, as far as its records are concerned.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SiteInfo {
@@ -56,12 +69,13 @@ pub(crate) struct SiteInfo {
 #[derive(Clone, Copy, Debug, Default)]
 struct Progress {
     consumed: u64,
-    /// `drops`, as far as the records read so far go.
-    drops: u64,
     /// Records that were here and could not be delivered.
     spoiled: u64,
-    /// Those of them that the dead left reserved. Nothing of theirs can follow.
+    /// Those of them that were reserved and not written when the code was removed. Nothing of
+    /// theirs can follow.
     holes: u64,
+    /// What the dead left reserved.
+    unfinished: u64,
     /// Since when a reserved record is awaited.
     stuck: Option<Instant>,
     /// The last look read all that was reserved when it began.
@@ -85,6 +99,9 @@ pub(crate) struct Reader {
     first_ring: u32,
     sites: Vec<SiteInfo>,
     progress: Vec<Progress>,
+    losses: Vec<Losses>,
+    /// The longest record that there is, bytes.
+    longest: u64,
     epoch: Option<Epoch>,
     watermark: u64,
     /// No earlier time is believed.
@@ -121,11 +138,16 @@ impl Reader {
         sites: Vec<SiteInfo>,
         started: u64,
     ) -> Self {
+        let installed = sites.iter().map(|site| site.record).filter(|record| record.installed);
+        let longest = installed.map(|record| record.units.max(record.system_units)).max();
+        let losses = (0..rings.count).map(|_| Losses::new(u64::from(rings.bytes)));
         Self {
             pid,
             rings,
             first_ring,
             sites,
+            losses: losses.collect(),
+            longest: u64::from(longest.unwrap_or_default()) * UNIT as u64,
             progress: vec![Progress::default(); rings.count as usize],
             epoch: None,
             watermark: 0,
@@ -142,21 +164,21 @@ impl Reader {
         }
     }
 
-    /// Reads what is there and hands over what is complete. With `is_over`, nobody writes any more:
-    /// all that is left is handed over, and holes are skipped.
+    /// Reads what is there and hands over what is complete. When nobody writes any more all that is
+    /// left is handed over, and holes are skipped.
     pub(crate) fn round(
         &mut self,
         view: &View,
         clock: &mut Clock,
-        is_over: bool,
+        writers: Writers,
         sink: &mut dyn FnMut(&[u8]),
     ) -> Round {
         let now = self.snapshot(view);
         let epoch = self.epoch.take().unwrap_or(now);
         self.ahead = clock.ticks(AHEAD_NS);
-        let fill = self.read_rings(view, is_over, &epoch.heads);
+        let fill = self.read_rings(view, writers, &epoch.heads);
         let margin = clock.ticks(MARGIN_NS);
-        if is_over {
+        if writers != Writers::Live {
             self.watermark = u64::MAX;
         } else if self.has_passed(&epoch) {
             self.watermark = self.watermark.max(epoch.tsc.saturating_sub(margin));
@@ -169,13 +191,13 @@ impl Reader {
 
     /// Reads all rings, up to `needed` whatever waits already: without that nothing would ever
     /// leave. Gives how full the fullest was of which something was read, in percent.
-    fn read_rings(&mut self, view: &View, is_over: bool, needed: &[u64]) -> u64 {
+    fn read_rings(&mut self, view: &View, writers: Writers, needed: &[u64]) -> u64 {
         let rings = self.rings;
         let each = (0..rings.count).map(|index| {
             // The last look takes all: a ring holds no more than its size.
             let needed = needed.get(index as usize).copied().unwrap_or_default();
-            let needed = if is_over { u64::MAX } else { needed };
-            self.read_ring(&Ring::of(view, &rings, index), index as usize, is_over, needed)
+            let needed = if writers == Writers::Live { needed } else { u64::MAX };
+            self.read_ring(&Ring::of(view, &rings, index), index as usize, writers, needed)
         });
         each.max().unwrap_or_default()
     }
@@ -200,37 +222,42 @@ impl Reader {
     }
 
     fn settle_drops(&mut self, epoch: &Epoch) {
-        for (progress, &drops) in self.progress.iter_mut().zip(&epoch.drops) {
-            progress.drops = progress.drops.max(drops);
+        for (losses, &drops) in self.losses.iter_mut().zip(&epoch.drops) {
+            losses.settle(drops);
         }
     }
 
     /// Reads one ring up to its head or the first record that is not there yet; gives how full it was.
-    fn read_ring(&mut self, ring: &Ring<'_>, index: usize, is_over: bool, needed: u64) -> u64 {
-        let mut head = ring.head();
+    fn read_ring(&mut self, ring: &Ring<'_>, index: usize, writers: Writers, needed: u64) -> u64 {
+        let mut head = self.look(ring, index);
         let Some(mut progress) = self.progress.get(index).copied() else { return 0 };
         let waiting = head.wrapping_sub(progress.consumed);
         if waiting > ring.bytes() || !head.is_multiple_of(UNIT as u64) {
             // Not written by our code: start again from what it says.
             progress.spoiled += 1;
             progress.consumed = head & !(UNIT as u64 - 1);
-            ring.release(progress.consumed);
+            self.release(ring, index, progress.consumed);
             self.put_back(index, progress);
             return 0;
         }
-        let drops = ring.drops();
         let mut released = progress.consumed;
         let begin = progress.consumed;
         let mut room = self.most.saturating_sub(self.queues.iter().map(Queue::size).sum());
         while progress.consumed < head {
             let unit = ring.unit(progress.consumed);
             if unit[0] == 0 {
-                if is_over {
-                    self.skip_hole(ring, &mut progress, head);
-                    continue;
+                if writers == Writers::Live {
+                    progress.stuck = progress.stuck.or_else(|| Some(Instant::now()));
+                    break;
                 }
-                progress.stuck = progress.stuck.or_else(|| Some(Instant::now()));
-                break;
+                self.skip_hole(ring, &mut progress, head);
+                if writers == Writers::Dead {
+                    progress.unfinished += 1;
+                } else {
+                    progress.spoiled += 1;
+                    progress.holes += 1;
+                }
+                continue;
             }
             if room < MAX_RECORD && progress.consumed >= needed {
                 break;
@@ -240,17 +267,17 @@ impl Reader {
             if u64::from(header.units) * UNIT as u64 > head - progress.consumed {
                 // The record before this one gave back what it had too much, so that this one begins
                 // before the head that was read, and may end behind it.
-                let now = ring.head();
+                let now = self.look(ring, index);
                 if now.wrapping_sub(progress.consumed) <= ring.bytes() {
                     head = head.max(now);
                 }
             }
-            let size = self.take(ring, index, &mut progress, header, head, drops);
+            let size = self.take(ring, index, &mut progress, header, head);
             room = room.saturating_sub(size);
             // Room for the target while we go on reading.
             if progress.consumed - released >= ring.bytes() / 8 {
                 released = progress.consumed;
-                ring.release(released);
+                self.release(ring, index, released);
             }
         }
         progress.is_empty = progress.consumed >= head;
@@ -258,13 +285,33 @@ impl Reader {
             progress.stuck = None;
         }
         if progress.consumed != released {
-            ring.release(progress.consumed);
+            self.release(ring, index, progress.consumed);
         }
         self.put_back(index, progress);
         if progress.consumed == begin {
             return 0;
         }
         waiting.saturating_mul(100) / ring.bytes().max(1)
+    }
+
+    /// The ring's head, and what had been lost by then.
+    fn look(&mut self, ring: &Ring<'_>, index: usize) -> u64 {
+        let before = ring.drops();
+        let head = ring.head();
+        if let Some(losses) = self.losses.get_mut(index) {
+            losses.look(head, [before, ring.drops()]);
+        }
+        head
+    }
+
+    /// Gives the target room for more.
+    fn release(&mut self, ring: &Ring<'_>, index: usize, consumed: u64) {
+        let before = ring.drops();
+        ring.release(consumed);
+        if let Some(losses) = self.losses.get_mut(index) {
+            let limit = consumed.saturating_add(ring.bytes());
+            losses.give_room(limit, [before, ring.drops()]);
+        }
     }
 
     fn put_back(&mut self, index: usize, progress: Progress) {
@@ -281,7 +328,6 @@ impl Reader {
         progress: &mut Progress,
         header: Header,
         head: u64,
-        drops: u64,
     ) -> usize {
         let at = progress.consumed;
         let left = head.wrapping_sub(at) / UNIT as u64;
@@ -291,14 +337,17 @@ impl Reader {
             ring.clear(at, 1);
             return 0;
         };
-        // The records of a ring are in order of reservation and count drops a little earlier or
-        // later than that: only steps forward count, and none beyond what the ring says.
-        let counted = progress.drops + header.drops_since(progress.drops, site.is_entry);
-        // It may have been read a little later than that was.
-        if counted <= drops || counted <= ring.drops() {
-            progress.drops = counted;
-        }
         progress.consumed += u64::from(header.units) * UNIT as u64;
+        let place = Place {
+            start: at,
+            end: progress.consumed,
+            is_entry: site.is_entry,
+            longest: self.longest,
+        };
+        let losses = self.losses.get_mut(index);
+        let (is_beside, drops) = losses.map_or((false, 0), |losses| {
+            (losses.pass(&header, place, || ring.drops()), losses.told())
+        });
         // A compare-and-swap that did not swap: nothing happened, and nothing is lost.
         if site.record.is_guarded && header.caller as u8 == 0 {
             ring.clear(at, header.units);
@@ -320,7 +369,8 @@ impl Reader {
         ring.clear(at, header.units);
         let depth = i64::from(header.depth) - i64::from(site.record.sp_delta);
         let system = if header.system_stack { RecordFlags::SYSTEM_STACK } else { 0 };
-        let flags = RecordFlags::ORDERED | system;
+        let beside = if is_beside { RecordFlags::BESIDE_LOSS } else { 0 };
+        let flags = RecordFlags::ORDERED | system | beside;
         let record = Record {
             // Known when it leaves the queue.
             ts_ns: 0,
@@ -331,7 +381,7 @@ impl Reader {
             site: header.site,
             pid: self.pid,
             tid: header.tid,
-            lost: progress.drops.wrapping_add(progress.spoiled) as u32,
+            lost: drops.wrapping_add(progress.spoiled) as u32,
             cpu: self.first_ring.wrapping_add(index as u32) as u16,
             flags: RecordFlags(flags),
             kind: RecordKind::Hit,
@@ -344,6 +394,17 @@ impl Reader {
     /// The site of a record that our code can have written.
     #[inline]
     fn plausible(&mut self, header: &Header, left: u64) -> Option<SiteInfo> {
+        let site = self.shaped(header, left)?;
+        // A time from before the installation, or from an earlier lap, is none.
+        let is_right = header.tsc >= self.started
+            && header.tsc > self.watermark.min(u64::MAX - 1)
+            && !self.is_future(header.tsc);
+        is_right.then_some(site)
+    }
+
+    /// The site of a record that has a shape of that site's.
+    #[inline]
+    fn shaped(&self, header: &Header, left: u64) -> Option<SiteInfo> {
         let site = *self.sites.get(header.site as usize).filter(|site| site.record.installed)?;
         let SiteRecord { units, system_units, payload, .. } = site.record;
         let most = u32::from(if header.system_stack { system_units } else { units });
@@ -355,11 +416,7 @@ impl Reader {
         };
         let is_right = (least..=most).contains(&header.units)
             && u64::from(header.units) <= left
-            && end <= header.units as usize * UNIT
-            // A time from before the installation, or from an earlier lap, is none.
-            && header.tsc >= self.started
-            && header.tsc > self.watermark.min(u64::MAX - 1)
-            && !self.is_future(header.tsc);
+            && end <= header.units as usize * UNIT;
         is_right.then_some(site)
     }
 
@@ -372,16 +429,14 @@ impl Reader {
         tsc > self.latest
     }
 
-    /// Steps over a record that was reserved by a thread that is dead: up to the next one that can
-    /// be one.
-    fn skip_hole(&mut self, ring: &Ring<'_>, progress: &mut Progress, head: u64) {
-        progress.spoiled += 1;
-        progress.holes += 1;
+    /// Steps over a record that was reserved and not written: up to the next one, whether that can be
+    /// shown or not. Two of which none is written and nothing lies between are one here.
+    fn skip_hole(&self, ring: &Ring<'_>, progress: &mut Progress, head: u64) {
         while progress.consumed < head {
             progress.consumed += UNIT as u64;
             let left = head.wrapping_sub(progress.consumed) / UNIT as u64;
             let header = Header::of(ring.unit(progress.consumed));
-            if left == 0 || (header.tsc != 0 && self.plausible(&header, left).is_some()) {
+            if left == 0 || (header.tsc != 0 && self.shaped(&header, left).is_some()) {
                 return;
             }
         }
@@ -403,17 +458,23 @@ impl Reader {
                 return handed;
             }
             // What comes now is younger than the watermark and goes behind what leaves.
-            self.read_rings(view, false, &[]);
+            self.read_rings(view, Writers::Live, &[]);
         }
     }
 
-    /// Records that reached a ring, and those that did not or were spoiled there.
-    pub(crate) fn counters(&self, view: &View) -> (u64, u64) {
+    /// Records that reached a ring; those that did not or were spoiled there; those that were begun by
+    /// threads that died before they had written them.
+    ///
+    /// What a thread was about to do, or had just done, when it died in the midst of recording it is
+    /// not lost: nobody but that thread would have built on it. Whatever follows from a swap or a call
+    /// is done by the thread that made it, behind the record's end.
+    pub(crate) fn counters(&self, view: &View) -> (u64, u64, u64) {
         let drops: u64 = (0..self.rings.count)
             .map(|index| Ring::of(view, &self.rings, index).drops())
             .fold(0, u64::wrapping_add);
         let spoiled: u64 = self.progress.iter().map(|progress| progress.spoiled).sum();
-        (self.produced, drops.wrapping_add(spoiled))
+        let unfinished = self.progress.iter().map(|progress| progress.unfinished).sum();
+        (self.produced, drops.wrapping_add(spoiled), unfinished)
     }
 }
 

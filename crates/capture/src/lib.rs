@@ -49,6 +49,10 @@ pub struct Counters {
     pub produced: u64,
     /// Records that did not, whatever the cause: ring full, scratch busy, hits the kernel skipped.
     pub lost: u64,
+    /// Records that threads had begun to write when they ended with their process, or it became
+    /// another program: whether what they were about had happened nobody can say, and nothing
+    /// followed from it. Some that lie side by side count as one.
+    pub unfinished: u64,
     /// Hits of processes outside the scope, dropped without a record.
     pub foreign: u64,
 }

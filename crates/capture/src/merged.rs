@@ -2,12 +2,13 @@
 //! they refuse. Never both inside one function.
 
 use crate::{Capture, CodeEffects, Counters, Error};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// Where a record's time, CPU and site stand (see `wire::Record`).
+/// Where a record's time, site, process and CPU stand (see `wire::Record`).
 const TS: std::ops::Range<usize> = 0..8;
 const SITE: std::ops::Range<usize> = 40..44;
+const PID: std::ops::Range<usize> = 44..48;
 const CPU: std::ops::Range<usize> = 56..58;
 
 /// Set in the ring number of the second capture, whose losses are its own.
@@ -17,96 +18,123 @@ const SECOND_RING: u16 = 1 << 15;
 /// record of the second: one to take the heads of its rings, one to pass them.
 const SETTLED: u64 = 2;
 
-/// Reads of the second capture in one round at the most.
-const MAX_READS: usize = 16;
+/// Bytes of the second capture's records that wait, at the most. What is not read then stays in its
+/// ring, which fills up and drops, counted.
+const MAX_WAITING: usize = 8 << 20;
 
-/// A capture made of two, with one stream in the order of time.
+/// A capture made of two, with one stream per process in the order of time.
 ///
 /// The order is right for every goroutine. What of the second came before a record of the first
-/// is in its ring when that record is read, and it is read afterwards. What of the first came
-/// before a record of the second is handed over by the first within two more polls, and that
-/// long the record waits. Both clocks are CLOCK_MONOTONIC; a trap takes longer than
-/// they differ.
+/// is in its ring when that record is read, and it is read before that is handed on. What of the
+/// first came before a record of the second is handed over by the first within two more polls, and
+/// that long the record waits, unless the first hands over a later one of that process before: it
+/// is in order itself. Both clocks are CLOCK_MONOTONIC; a trap takes longer than they differ.
 pub struct Merged {
     // Dropped before the first one, as `detach` has it.
-    second: Box<dyn Capture>,
+    second: Second,
     first: Box<dyn Capture>,
-    /// Site ids of the second's own plan, as the whole plan has them.
-    sites: Vec<u32>,
-    waiting: VecDeque<Waiting>,
     round: u64,
     attached: bool,
+    /// A record of the first as it is handed on.
+    bytes: Vec<u8>,
+}
+
+/// The second capture, and what it gave.
+struct Second {
+    capture: Box<dyn Capture>,
+    /// Site ids of its own plan, as the whole plan has them.
+    sites: Vec<u32>,
+    /// By process, in the order of time.
+    waiting: BTreeMap<u32, VecDeque<Waiting>>,
+    /// Bytes that wait.
+    size: usize,
+    most: usize,
 }
 
 struct Waiting {
     ts_ns: u64,
-    /// Round in which the second capture gave it; `None` for the first's.
-    since: Option<u64>,
+    /// Round in which the second capture gave it.
+    since: u64,
     bytes: Vec<u8>,
+}
+
+impl Waiting {
+    fn size(&self) -> usize {
+        self.bytes.len() + size_of::<Self>()
+    }
 }
 
 impl Merged {
     /// `second` has a plan of its own, whose site `i` is `sites[i]` in the plan of `first`.
     pub fn new(first: Box<dyn Capture>, second: Box<dyn Capture>, sites: Vec<u32>) -> Self {
-        Self { first, second, sites, waiting: VecDeque::new(), round: 0, attached: true }
+        let (waiting, most) = (BTreeMap::new(), MAX_WAITING);
+        let second = Second { capture: second, sites, waiting, size: 0, most };
+        Self { second, first, round: 0, attached: true, bytes: Vec::new() }
     }
+}
 
-    /// One round of reading; tells how many records came.
-    fn read(&mut self, timeout: Duration) -> Result<usize, Error> {
-        self.round += 1;
-        let mut arrived = Vec::new();
-        let mut handed = self.first.poll(timeout, &mut |bytes| {
-            arrived.extend(Waiting::of_first(bytes));
-        })?;
-        let (sites, round) = (&self.sites, self.round);
-        for _ in 0..MAX_READS {
-            let read = self.second.poll(Duration::ZERO, &mut |bytes| {
-                arrived.extend(Waiting::of_second(bytes, sites, round));
+impl Second {
+    /// Reads all that is there, or that there is room for.
+    fn read(&mut self, round: u64) -> Result<(), Error> {
+        while self.size < self.most {
+            let (sites, waiting, size) = (&self.sites, &mut self.waiting, &mut self.size);
+            let read = self.capture.poll(Duration::ZERO, &mut |bytes| {
+                let Some((pid, record)) = Waiting::of(bytes, sites, round) else { return };
+                *size += record.size();
+                let queue = waiting.entry(pid).or_default();
+                // Stable: records of one time keep the order they were read in.
+                let at = queue.partition_point(|other| other.ts_ns <= record.ts_ns);
+                queue.insert(at, record);
             })?;
-            handed += read;
             if read == 0 {
                 break;
             }
         }
-        self.waiting.extend(arrived);
-        // Stable: records of one time keep the order they were read in.
-        self.waiting.make_contiguous().sort_by_key(|waiting| waiting.ts_ns);
-        Ok(handed)
+        Ok(())
     }
 
-    fn hand_over(&mut self, sink: &mut dyn FnMut(&[u8])) -> usize {
-        let settled = |waiting: &Waiting| match waiting.since {
-            None => true,
-            Some(since) => !self.attached || since + SETTLED <= self.round,
-        };
-        let ready = self.waiting.iter().take_while(|waiting| settled(waiting)).count();
-        self.waiting.drain(..ready).for_each(|waiting| sink(&waiting.bytes));
-        ready
+    /// Hands over what waits of a process for as long as `leaves` says so; tells how many.
+    fn hand_over(
+        &mut self,
+        pid: u32,
+        leaves: impl Fn(&Waiting) -> bool,
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> usize {
+        let Some(queue) = self.waiting.get_mut(&pid) else { return 0 };
+        let mut handed = 0;
+        while queue.front().is_some_and(&leaves)
+            && let Some(record) = queue.pop_front()
+        {
+            self.size = self.size.saturating_sub(record.size());
+            sink(&record.bytes);
+            handed += 1;
+        }
+        if queue.is_empty() {
+            self.waiting.remove(&pid);
+        }
+        handed
     }
 }
 
 impl Waiting {
-    fn of_first(bytes: &[u8]) -> Option<Self> {
-        let mut bytes = bytes.to_vec();
-        wire::clear_ordered(&mut bytes);
-        Some(Self { ts_ns: ts_of(&bytes)?, since: None, bytes })
-    }
-
-    /// With the site's number in the whole plan. Ids that no plan gave out are dropped later,
-    /// by who knows the plan: they get a number that none has.
-    fn of_second(bytes: &[u8], sites: &[u32], round: u64) -> Option<Self> {
+    /// With the site's number in the whole plan, and its process. Ids that no plan gave out are dropped
+    /// later, by who knows the plan: they get a number that none has.
+    fn of(bytes: &[u8], sites: &[u32], round: u64) -> Option<(u32, Self)> {
         let mut bytes = bytes.to_vec();
         let site = u32::from_le_bytes(bytes.get(SITE)?.try_into().ok()?);
         let cpu = u16::from_le_bytes(bytes.get(CPU)?.try_into().ok()?);
         let site = sites.get(site as usize).copied().unwrap_or(u32::MAX);
         bytes[SITE].copy_from_slice(&site.to_le_bytes());
         bytes[CPU].copy_from_slice(&(cpu | SECOND_RING).to_le_bytes());
-        Some(Self { ts_ns: ts_of(&bytes)?, since: Some(round), bytes })
+        let (ts_ns, pid) = place_of(&bytes)?;
+        Some((pid, Self { ts_ns, since: round, bytes }))
     }
 }
 
-fn ts_of(bytes: &[u8]) -> Option<u64> {
-    Some(u64::from_le_bytes(bytes.get(TS)?.try_into().ok()?))
+/// Time and process.
+fn place_of(bytes: &[u8]) -> Option<(u64, u32)> {
+    let ts_ns = u64::from_le_bytes(bytes.get(TS)?.try_into().ok()?);
+    Some((ts_ns, u32::from_le_bytes(bytes.get(PID)?.try_into().ok()?)))
 }
 
 impl Capture for Merged {
@@ -115,17 +143,37 @@ impl Capture for Merged {
     }
 
     fn poll(&mut self, timeout: Duration, sink: &mut dyn FnMut(&[u8])) -> Result<usize, Error> {
-        let read = self.read(timeout)?;
-        let handed = self.hand_over(sink);
+        self.round += 1;
+        let Self { first, second, round, attached, bytes: scratch } = self;
+        let (mut handed, mut current, mut failed) = (0, None, None);
+        let came = first.poll(timeout, &mut |bytes| {
+            let Some((ts_ns, pid)) = place_of(bytes) else { return };
+            // The first has read what it hands over of a process before it begins to.
+            if current.replace(pid) != Some(pid) && failed.is_none() {
+                failed = second.read(*round).err();
+            }
+            handed += second.hand_over(pid, |waiting| waiting.ts_ns < ts_ns, sink);
+            scratch.clear();
+            scratch.extend_from_slice(bytes);
+            wire::clear_ordered(scratch);
+            sink(scratch);
+        })?;
+        failed.map_or(Ok(()), Err)?;
+        second.read(*round)?;
+        let is_settled = |waiting: &Waiting| !*attached || waiting.since + SETTLED <= *round;
+        for pid in second.waiting.keys().copied().collect::<Vec<_>>() {
+            handed += second.hand_over(pid, is_settled, sink);
+        }
         // Not done while something waits: a caller that drains asks until nothing comes.
-        Ok(handed.max(usize::from(read > 0 || !self.waiting.is_empty())))
+        Ok((came + handed).max(usize::from(!second.waiting.is_empty())))
     }
 
     fn counters(&self) -> Result<Counters, Error> {
-        let (first, second) = (self.first.counters()?, self.second.counters()?);
+        let (first, second) = (self.first.counters()?, self.second.capture.counters()?);
         Ok(Counters {
             produced: first.produced + second.produced,
             lost: first.lost + second.lost,
+            unfinished: first.unfinished + second.unfinished,
             foreign: first.foreign + second.foreign,
         })
     }
@@ -133,14 +181,14 @@ impl Capture for Merged {
     /// The second first: its breakpoints are gone before the first restores the text, which it
     /// does even when the other fails: they are never in the same function.
     fn detach(&mut self) -> Result<(), Error> {
-        let second = self.second.detach();
+        let second = self.second.capture.detach();
         let first = self.first.detach();
         self.attached = false;
         second.and(first)
     }
 
     fn code_effects(&self) -> Option<CodeEffects> {
-        self.first.code_effects().or_else(|| self.second.code_effects())
+        self.first.code_effects().or_else(|| self.second.capture.code_effects())
     }
 }
 
@@ -165,7 +213,7 @@ mod tests {
         }
 
         fn counters(&self) -> Result<Counters, Error> {
-            Ok(Counters { produced: 1, lost: 2, foreign: 3 })
+            Ok(Counters { produced: 1, lost: 2, unfinished: 5, foreign: 3 })
         }
 
         fn detach(&mut self) -> Result<(), Error> {
@@ -211,6 +259,47 @@ mod tests {
         assert_eq!(stream(&mut merged, 1), [(10, 0, false), (20, 7, true), (30, 2, false)]);
     }
 
+    /// A later record of the same process settles what waits, one of another process does not.
+    #[test]
+    fn a_record_waits_no_longer_than_until_the_first_is_past_it() {
+        let of = |(ts, site, pid): (u64, u32, u32)| {
+            let mut bytes = record(ts, site);
+            bytes[PID].copy_from_slice(&pid.to_le_bytes());
+            bytes
+        };
+        let polls = |polls: &[&[(u64, u32, u32)]]| {
+            let poll = |poll: &&[(u64, u32, u32)]| poll.iter().copied().map(of).collect();
+            Box::new(Script { polls: polls.iter().map(poll).collect() })
+        };
+        let first = polls(&[&[(10, 0, 1), (40, 1, 1), (15, 2, 2)]]);
+        let second = polls(&[&[(20, 0, 1), (10, 0, 2)], &[], &[(12, 0, 2), (30, 0, 2)]]);
+        let mut merged = Merged::new(first, second, vec![7]);
+        let seen = stream(&mut merged, 1);
+        // Of process 1, then of 2, of which more came when its first record did.
+        let expected = [(10, 0, false), (20, 7, true), (40, 1, false)];
+        assert_eq!(seen[..3], expected);
+        assert_eq!(seen[3..], [(10, 7, true), (12, 7, true), (15, 2, false)]);
+        assert_eq!(stream(&mut merged, 1), []);
+        assert_eq!(stream(&mut merged, 1), [(30, 7, true)]);
+        assert_eq!(merged.second.size, 0);
+    }
+
+    /// What there is no room for stays where it is.
+    #[test]
+    fn what_waits_takes_no_more_memory_than_it_may() {
+        let many: Vec<(u64, u32)> = (0..10).map(|ts| (ts, 0)).collect();
+        let second = script(&[many.as_slice(); 50]);
+        let mut merged = Merged::new(script(&[]), second, vec![3]);
+        merged.second.most = 2_000;
+        let each = wire::HEADER_SIZE + size_of::<Waiting>();
+        let mut seen = 0;
+        for _ in 0..500 {
+            seen += stream(&mut merged, 1).len();
+            assert!(merged.second.size < 2_000 + 10 * each, "{}", merged.second.size);
+        }
+        assert_eq!((seen, merged.second.size), (500, 0));
+    }
+
     #[test]
     fn what_waits_is_handed_over_after_the_detach() {
         let second = script(&[&[(5, 0), (6, 9)]]);
@@ -225,6 +314,7 @@ mod tests {
     fn counters_add_up() {
         let merged = Merged::new(script(&[]), script(&[]), Vec::new());
         let counters = merged.counters().unwrap();
-        assert_eq!(counters, Counters { produced: 2, lost: 4, foreign: 6 });
+        let both = Counters { produced: 2, lost: 4, unfinished: 10, foreign: 6 };
+        assert_eq!(counters, both);
     }
 }

@@ -84,6 +84,10 @@ pub struct Summary {
     pub open: u64,
     /// Records produced and not delivered.
     pub lost: u64,
+    /// Records that threads had begun when they ended with their process, or it became another
+    /// program. Not part of `lost`: what they were about may not have happened.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub unfinished: u64,
     /// Exits of calls that already ran at the attach, or whose entry was lost.
     pub orphan_exits: u64,
     /// Entries ignored because tracing was ending.
@@ -207,6 +211,7 @@ impl Summary {
             (self.open, "still open"),
             (self.orphan_exits, "exits of calls that began before, or whose entry was lost"),
             (self.drained, "entries ignored while ending"),
+            (self.unfinished, UNFINISHED),
             (self.evicted, "calls given up at a memory limit"),
             (self.no_goroutine, "hits whose goroutine could not be read"),
             (self.invalid, "records that made no sense"),
@@ -270,6 +275,13 @@ impl Summary {
         Ok(())
     }
 }
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
+/// What is said of records that were begun.
+pub(crate) const UNFINISHED: &str = "records were begun by threads that ended with their process";
 
 fn count(n: u64, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })

@@ -1,5 +1,7 @@
 //! Rings written by a simulated target, honest and hostile.
 
+mod losses;
+
 use super::*;
 use crate::layout::{DATA, DROPS, HEAD, LIMIT, SLACK, tag};
 use crate::payload::{Packed, Payload};
@@ -85,24 +87,30 @@ impl Target {
         Writer { view: &self.view }
     }
 
-    fn round(&mut self, is_over: bool) -> Vec<u64> {
+    fn round(&mut self, writers: Writers) -> Vec<u64> {
         let seen = &mut self.seen;
         let before = seen.len();
         let sink = &mut |bytes: &[u8]| seen.push(bytes.to_vec());
-        self.reader.round(&self.view, &mut self.clock, is_over, sink);
+        self.reader.round(&self.view, &mut self.clock, writers, sink);
         self.seen[before..].iter().map(|bytes| Record::parse(bytes).unwrap().goid).collect()
     }
 
     /// Rounds until the margin has passed.
     fn settle(&mut self) -> Vec<u64> {
-        let mut all = self.round(false);
+        let mut all = self.round(Writers::Live);
         std::thread::sleep(Duration::from_micros(50));
-        all.extend(self.round(false));
+        all.extend(self.round(Writers::Live));
         all
     }
 
+    /// Produced and lost.
     fn counters(&self) -> (u64, u64) {
-        self.reader.counters(&self.view)
+        let (produced, lost, _) = self.reader.counters(&self.view);
+        (produced, lost)
+    }
+
+    fn unfinished(&self) -> u64 {
+        self.reader.counters(&self.view).2
     }
 }
 
@@ -193,7 +201,7 @@ fn what_a_record_had_too_much_is_not_waited_for() {
     let mut target = Target::new();
     assert!(target.record(1, 4));
     let (at, drops) = target.reserve(0, LONG.into()).unwrap();
-    assert!(target.round(false).is_empty());
+    assert!(target.round(Writers::Live).is_empty());
     target.writer().shorten(0, at, drops, 5);
     assert_eq!(target.settle(), [4, 5]);
     assert_eq!(target.counters(), (2, 0));
@@ -231,12 +239,12 @@ fn heads_that_go_back_while_the_ring_is_read_cost_no_record() {
             }
         });
         while !producer.is_finished() {
-            reader.round(view, &mut clock, false, &mut sink);
+            reader.round(view, &mut clock, Writers::Live, &mut sink);
         }
     });
-    reader.round(&view, &mut clock, true, &mut sink);
+    reader.round(&view, &mut clock, Writers::Dead, &mut sink);
     // Some found it full and came again.
-    let (produced, _) = reader.counters(&view);
+    let (produced, ..) = reader.counters(&view);
     assert_eq!(produced, RECORDS);
     assert!(seen.iter().copied().eq(1..=RECORDS), "{} of {RECORDS}", seen.len());
 }
@@ -312,20 +320,20 @@ fn a_loss_of_many_records_is_told_by_the_next_one() {
     let mut target = Target::new();
     // What holds the other ring back keeps the reader from looking at the counts.
     let (held, _) = target.reserve(1, 1).unwrap();
-    assert!(target.round(false).is_empty());
+    assert!(target.round(Writers::Live).is_empty());
     let mut lost = 0;
     while target.record(0, 1) {}
     for _ in 0..200 {
         lost += u64::from(!target.record(0, 2));
     }
-    target.round(false);
+    target.round(Writers::Live);
     let (at, _) = target.reserve(0, 1).unwrap();
     target.fill(at, 0, 3, 3, &[]);
     // A swap that was made, and all of the count.
     target.view.store(at + 16, (lost + 1) << 16 | 1);
     target.commit(at);
     assert!(target.record(0, 4));
-    target.round(false);
+    target.round(Writers::Live);
     target.fill(held, 0, 0, 5, &[]);
     target.commit(held);
     target.settle();
@@ -418,9 +426,11 @@ fn rings_are_read_while_a_slow_reader_takes_what_there_was() {
             next += 1;
         }
     };
-    while reader.round(view, clock, false, &mut sink).handed == 0 {}
+    while reader.round(view, clock, Writers::Live, &mut sink).handed == 0 {}
     assert!(next > 2 * SLOTS);
-    reader.round(view, clock, true, &mut |bytes| seen.push(Record::parse(bytes).unwrap().goid));
+    reader.round(view, clock, Writers::Dead, &mut |bytes| {
+        seen.push(Record::parse(bytes).unwrap().goid)
+    });
     assert_eq!(seen, (0..next).collect::<Vec<_>>());
     assert_eq!(target.counters(), (next, 0));
 }
@@ -435,7 +445,7 @@ fn what_waits_for_an_unwritten_record_never_keeps_it_out() {
     let mut written = 0;
     while target.record(1, 2) {
         written += 1;
-        assert_eq!(target.round(false), [0u64; 0]);
+        assert_eq!(target.round(Writers::Live), [0u64; 0]);
     }
     assert!(written > SLOTS);
     target.fill(at, drops, 0, 0, &[]);
@@ -471,8 +481,39 @@ fn the_dead_leave_holes_that_are_counted() {
     target.fill(at, drops, 1, 2, &[1; 40]);
     assert!(target.record(0, 3));
     target.reserve(0, 3).unwrap();
-    assert_eq!(target.round(true), [1, 3]);
-    assert_eq!(target.counters(), (2, 2));
+    assert_eq!(target.round(Writers::Dead), [1, 3]);
+    assert_eq!(target.counters(), (2, 0));
+    assert_eq!(target.unfinished(), 2);
+    // No loss is told behind the first one.
+    assert!(target.seen.iter().all(|bytes| Record::parse(bytes).unwrap().lost == 0));
+}
+
+/// Its thread may go on, and what it recorded happen unseen.
+#[test]
+fn what_the_living_had_begun_at_the_removal_is_lost() {
+    let mut target = Target::new();
+    target.reserve(0, 3).unwrap();
+    assert!(target.record(0, 3));
+    assert_eq!(target.round(Writers::Removed), [3]);
+    assert_eq!((target.counters(), target.unfinished()), ((1, 1), 0));
+    assert_eq!(Record::parse(&target.seen[0]).unwrap().lost, 1);
+}
+
+/// A hole hides nothing that was written behind it.
+#[test]
+fn what_came_too_late_behind_a_hole_is_lost_all_the_same() {
+    let mut target = Target::new();
+    target.reader.hold = Duration::from_millis(5);
+    target.reserve(0, 1).unwrap();
+    assert!(target.record(0, 1));
+    std::thread::sleep(Duration::from_micros(100));
+    assert!(target.record(1, 2));
+    assert_eq!(target.settle(), [0u64; 0]);
+    std::thread::sleep(Duration::from_millis(10));
+    // The other ring went ahead of both.
+    assert_eq!(target.settle(), [2]);
+    assert_eq!(target.round(Writers::Dead), [0u64; 0]);
+    assert_eq!((target.counters(), target.unfinished()), ((1, 1), 1));
 }
 
 #[test]
@@ -496,7 +537,7 @@ proptest! {
     fn hostile_rings_give_valid_records_or_losses(
         heads in prop::collection::vec(prop_oneof![0..40_000u64, any::<u64>()], 2..8),
         words in prop::collection::vec((0..RINGS.size() / 8, word()), 0..600),
-        is_over in any::<bool>(),
+        writers in prop::sample::select(vec![Writers::Live, Writers::Removed, Writers::Dead]),
     ) {
         let mut target = Target::new();
         for (offset, word) in words {
@@ -505,7 +546,7 @@ proptest! {
         for (index, head) in heads.into_iter().enumerate() {
             let ring = index as u32 % 2;
             target.view.store(Target::start(ring) + HEAD as usize, head);
-            target.round(is_over);
+            target.round(writers);
         }
         prop_assert!(target.seen.len() as u64 <= 8 * SLOTS);
         let mut last = 0;

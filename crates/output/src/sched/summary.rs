@@ -3,7 +3,7 @@
 use super::names::{Origins, PlaceJson};
 use crate::duration::short_duration;
 use crate::printable::push_printable;
-use crate::summary::Summary;
+use crate::summary::{Summary, UNFINISHED};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::io::{self, Write};
@@ -203,6 +203,7 @@ impl<'a> StatesSummary<'a> {
             (counters.repairs, "records were out of order and put right"),
             (counters.breaks, "changes do not follow from the ones before"),
             (counters.mended, "chains go on behind a loss"),
+            (self.capture.unfinished, UNFINISHED),
             (counters.vanished, "goroutines ended during a loss"),
             (counters.evicted, "goroutines were not followed: there are too many"),
             (counters.no_goroutine, "hits whose goroutine could not be read"),

@@ -20,7 +20,9 @@ pub fn summarize(running: &mut Running<'_>, reason: Reason) -> anyhow::Result<(S
         total.sites += one.sites;
         total.refused += one.refused;
         total.refusals.extend(one.refusals);
-        total.lost += session.capture_counters()?.lost.max(session.counters().lost);
+        let counters = session.capture_counters()?;
+        total.lost += counters.lost.max(session.counters().lost);
+        total.unfinished += counters.unfinished;
         total.processes += session.processes() as u64;
         detach += session.detach_time().unwrap_or_default();
         if let Some(trampolines) = session.trampolines() {

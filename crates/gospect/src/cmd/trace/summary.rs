@@ -26,7 +26,8 @@ pub fn summarize(
     let mut cost_ns = 0;
     for session in &running.sessions {
         let mut one = Summary::of_plan(session.backend(), session.plan());
-        one.lost = session.capture_counters()?.lost;
+        let seen = session.capture_counters()?;
+        (one.lost, one.unfinished) = (seen.lost, seen.unfinished);
         one.count(&session.counters());
         total.screen(session.screened());
         total.count_spans(session.spans());
@@ -82,6 +83,7 @@ fn add(total: &mut Summary, one: Summary) {
     total.calls += one.calls;
     total.open += one.open;
     total.lost += one.lost;
+    total.unfinished += one.unfinished;
     total.orphan_exits += one.orphan_exits;
     total.drained += one.drained;
     total.evicted += one.evicted;
