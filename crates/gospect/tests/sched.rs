@@ -5,7 +5,7 @@ mod chains;
 
 use chains::{LIMIT, check, gospect, lines, result_file, summary, watch};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use testkit::{Fixture, Mode, Output, Running, import_timeline, newest, oldest, toolchains};
@@ -15,7 +15,7 @@ use testkit::{Fixture, Mode, Output, Running, import_timeline, newest, oldest, t
 fn root_chains_are_unbroken_under_everything_goroutines_do() {
     for go in [oldest(), newest()] {
         let lines = watch(&go, Mode::Exe, "uprobe", &[]);
-        let reasons: std::collections::BTreeSet<&str> =
+        let reasons: BTreeSet<&str> =
             lines.iter().filter_map(|line| line.reason.as_deref()).collect();
         for reason in ["chan receive", "chan send", "select", "sleep", "IO wait", "sync.Cond.Wait"]
         {
@@ -93,6 +93,81 @@ fn root_goroutines_from_before_the_attach_are_told_of() {
     }
 }
 
+/// Of one executable and of another; goroutines of several processes have the same ids.
+#[test]
+fn root_several_processes_are_told_apart() {
+    let programs = [newest(), newest(), oldest()];
+    let programs = programs.map(|go| Fixture::build("states", &go, Mode::Exe));
+    for backend in ["uprobe", "trampoline"] {
+        let mut all: Vec<Running> = Vec::new();
+        for (index, program) in programs.iter().enumerate() {
+            let made = ["70", "140", "210"][index];
+            let args = ["-wait", "-work", "short", "-short", made, "-linger", "-resize=false"];
+            all.push(Running::start(program, &args));
+        }
+        all.iter().for_each(|running| _ = running.wait_for("ready", LIMIT));
+        let pids: Vec<String> = all.iter().map(|running| running.pid().to_string()).collect();
+        let path = result_file(&format!("sched-several-{backend}"));
+        let (out, list) = (path.to_str().unwrap(), pids.join(","));
+        let how = ["sched", "-p", &list, "--backend", backend, "--ring", "16", "--events"];
+        let mut watching = gospect().start(&[&how[..], &["--format", "json", "-o", out]].concat());
+        watching.wait_error_line(LIMIT, |line| line.contains("watching goroutines"));
+        for running in &mut all {
+            running.go();
+            running.wait_for("done", LIMIT);
+        }
+        watching.signal("INT");
+        gospect().finish(&mut watching).expect_code(0);
+        let lines = lines(&path);
+        check(&lines, backend);
+        assert_eq!(summary(&lines).processes, 3, "{backend}");
+        for (running, made) in all.iter_mut().zip([70, 140, 210]) {
+            let own = || lines.iter().filter(|line| line.pid == running.pid());
+            let whole = own().filter(|line| line.r#type == "goroutine" && line.born_ns.is_some());
+            let ended = whole.filter(|line| line.ended_ns.is_some()).count();
+            // The collector's may end too.
+            assert!((made..made + 20).contains(&ended), "{backend}: {ended} of {made}");
+            let mains = own().filter(|line| line.r#type == "goroutine" && line.goid == 1).count();
+            assert_eq!(mains, 1, "{backend}");
+            running.close_stdin();
+            assert!(running.wait(LIMIT).success());
+        }
+    }
+}
+
+/// All goroutines of the old program end with it, at execve; the new one's are others, though their ids
+/// are the same. Its file is the same too, so uprobes see it; trampolines are gone with the memory.
+#[test]
+fn root_a_process_that_becomes_another_program_ends_all_goroutines() {
+    for go in [oldest(), newest()] {
+        let program = Fixture::build("forkexec", &go, Mode::Exe);
+        for (backend, mains) in [("uprobe", 2), ("trampoline", 1)] {
+            let told = format!("go {} {backend}", go.version);
+            let path = result_file(&format!("sched-exec-{}-{backend}", go.version));
+            let [out, program] = [&path, &program].map(|path| path.to_str().unwrap());
+            let how = ["sched", "--backend", backend, "--events", "--format", "json", "-o", out];
+            let output =
+                gospect().run(&[&how[..], &["--", program, "-children", "2", "-exec"]].concat());
+            output.expect_code(0);
+            let lines = lines(&path);
+            check(&lines, &told);
+            // The copies that it starts are other processes.
+            let pids: BTreeSet<u32> =
+                lines.iter().filter(|line| line.r#type == "state").map(|line| line.pid).collect();
+            assert_eq!(pids.len(), 1, "{told}: {pids:?}");
+            let of_main = || lines.iter().filter(|line| line.goid == 1);
+            let lives: Vec<_> = of_main().filter(|line| line.r#type == "goroutine").collect();
+            assert_eq!(lives.len(), mains, "{told}: {lives:?}");
+            assert!(lives.iter().all(|line| line.born_ns.is_some()), "{told}: {lives:?}");
+            assert!(lives.iter().all(|line| line.ended_ns.is_none()), "{told}: {lives:?}");
+            assert!(lives.is_sorted_by_key(|line| line.from_ns), "{told}: {lives:?}");
+            if let [before, after] = lives[..] {
+                assert!(before.to_ns <= after.from_ns, "{told}: {lives:?}");
+            }
+        }
+    }
+}
+
 /// Detached from while everything changes, and of two executables at once.
 #[test]
 fn root_chains_are_unbroken_up_to_the_detach() {
@@ -116,7 +191,6 @@ fn root_chains_are_unbroken_up_to_the_detach() {
     let of = |running: &Running| lines.iter().filter(|line| line.pid == running.pid()).count();
     assert!(running.iter().all(|running| of(running) > 1000));
     // Of both there is one timeline.
-    // Where records are lost, arrows may come from nowhere.
     let how = ["--duration", "300ms", "--format", "perfetto", "--ring", "64"];
     let command = [&["sched", "-p", &pids, "-o", out][..], &how].concat();
     gospect().run(&command).expect_code(0);
@@ -151,8 +225,10 @@ fn watch_a_loss(program: &Path, backend: &str, settled: Duration) -> Option<Stri
     running.wait_for("ready", LIMIT);
     let pid = running.pid().to_string();
     let path = result_file(&format!("sched-loss-{backend}"));
+    let recorded = result_file(&format!("sched-loss-recorded-{backend}"));
     let how = ["sched", "-p", &pid, "--backend", backend, "--ring", "1", "--events"];
-    let to = ["--format", "json", "-o", path.to_str().unwrap()];
+    let [out, record] = [&path, &recorded].map(|path| path.to_str().unwrap());
+    let to = ["--format", "json", "-o", out, "--record", record];
     let mut watching = gospect().start(&[&how[..], &to].concat());
     watching.wait_error_line(LIMIT, |line| line.contains("watching goroutines"));
     // A whole round that nobody reads: more than the rings hold.
@@ -181,7 +257,22 @@ fn watch_a_loss(program: &Path, backend: &str, settled: Duration) -> Option<Stri
     watching.signal("INT");
     gospect().finish(&mut watching).expect_code(0);
     drop(running);
+    check_timeline_with_losses(&recorded, backend);
     compare_at_end(&lines(&path), &output, backend)
+}
+
+/// No arrow leads from or to what a loss has swallowed: the importer refuses that.
+fn check_timeline_with_losses(recorded: &Path, backend: &str) {
+    let file = result_file(&format!("sched-loss-timeline-{backend}"));
+    let [record, out] = [recorded, &file].map(|path| path.to_str().unwrap());
+    gospect().run(&["report", record, "--perfetto", "-o", out]).expect_code(0);
+    let timeline = import_timeline(&std::fs::read_to_string(&file).unwrap());
+    std::fs::remove_file(&file).unwrap();
+    std::fs::remove_file(recorded).unwrap();
+    let of = |name: &str| timeline.slices.iter().filter(|slice| slice.name == name).count();
+    let lost = timeline.slices.iter().filter(|slice| slice.cat == "loss").count();
+    assert!(of("unknown") > 0 && lost > 0, "{backend}: {} {lost}", of("unknown"));
+    assert!(timeline.arrows.len() > 100, "{backend}: {} arrows", timeline.arrows.len());
 }
 
 /// Checks what was told, and says how it differs from what the process had in the end.

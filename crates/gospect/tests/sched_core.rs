@@ -3,6 +3,8 @@
 
 #[path = "common/chains.rs"]
 mod chains;
+#[path = "common/execution_trace.rs"]
+mod execution_trace;
 
 use chains::{Line, gospect, result_file, summary, watch};
 use std::collections::BTreeSet;
@@ -50,6 +52,17 @@ fn root_chains_are_unbroken_on_trampolines() {
     let by_calls = Mode::selected() == Mode::NoOpt && go.minor >= 21;
     let repairs = summary(&lines).repairs;
     assert!(repairs == 0 || by_calls, "{repairs} repairs");
+}
+
+/// For every goroutine what Go's own trace has: blocks, wakes and by whom, starts, yields, system calls.
+#[test]
+fn root_counts_and_wakers_are_those_of_the_execution_trace() {
+    let (go, mode) = (selected(), Mode::selected());
+    for backend in ["uprobe", "trampoline"] {
+        let args = ["-n", "100", "-short", "300"];
+        let (goroutines, wakes) = execution_trace::compare(&go, mode, backend, &args);
+        assert!(goroutines > 1000 && wakes > 500, "{goroutines} goroutines, {wakes} wakes");
+    }
 }
 
 #[test]

@@ -201,6 +201,61 @@ fn a_timeline_for_perfetto() {
     assert_eq!(serde_json::from_slice::<Vec<serde_json::Value>>(&empty).unwrap().len(), 0);
 }
 
+/// A goroutine wakes another one when nobody knows what it does itself, the woken one is lost right
+/// afterwards, and one that was never heard of wakes a third.
+#[test]
+fn arrows_of_a_timeline_with_losses_begin_and_end_at_what_is_shown() {
+    let lost = |mut bytes: Vec<u8>, lost: u32| {
+        bytes[52..56].copy_from_slice(&lost.to_le_bytes());
+        bytes
+    };
+    let us = 1000;
+    let tape = [
+        record(RecordKind::Process, 0, 0, 0, &[], 0),
+        creation(us, 7, 1, 0),
+        change(2 * us, 7, 1, 2, 0, 0),
+        creation(3 * us, 8, 4, 7),
+        creation(4 * us, 9, 4, 7),
+        // 7 began to wait, and runs again by now.
+        lost(change(50 * us, 8, 4, 1, 19, 7), 3),
+        change(60 * us, 7, 4, 1, 19, 8),
+        change(61 * us, 9, 4, 1, 19, 77),
+        // 8 ran meanwhile.
+        lost(change(80 * us, 8, 2, 4, 19, 8), 6),
+        change(81 * us, 9, 1, 2, 0, 0),
+    ];
+    let mut states = States::new(plan());
+    let mut events = Vec::new();
+    for bytes in tape {
+        states.push(&Record::parse(&bytes).unwrap(), &mut events);
+    }
+    assert_eq!((states.counters().mended, states.counters().breaks), (2, 0));
+    states.finish(90 * us, &mut events);
+    let mut out = Vec::new();
+    let file = PerfettoFile::default();
+    let mut perfetto = Perfetto::new(file.clone(), Arrows::All);
+    events.iter().for_each(|event| perfetto.event(event, &Names, &mut out).unwrap());
+    perfetto.finish(90 * us, &mut out).unwrap();
+    file.close(&mut out).unwrap();
+    let timeline = testkit::import_timeline(str::from_utf8(&out).unwrap());
+    let slice = |index: usize| {
+        let slice = &timeline.slices[index];
+        format!("g{} {} {}-{}", slice.tid, slice.name, slice.from_ns / 1000, slice.to_ns / 1000)
+    };
+    let arrows = timeline.arrows.iter().map(|&(from, to)| [slice(from), slice(to)].join(" > "));
+    // The file begins a microsecond before the first change.
+    let expected = [
+        "g7 unknown 2-60 > g8 waiting 3-50",
+        "g7 unknown 2-60 > g9 waiting 4-61",
+        "g7 unknown 2-60 > g8 unknown 50-80",
+        "g8 unknown 50-80 > g7 runnable 60-90",
+    ];
+    assert_eq!(arrows.collect::<Vec<_>>(), expected);
+    let threads = timeline.slices.iter().filter(|slice| slice.cat == "thread");
+    // Whether 7 ran on for so long nobody knows.
+    assert_eq!(threads.map(|slice| &*slice.name).collect::<Vec<_>>(), ["unknown", "g9"]);
+}
+
 /// Two executables are watched at once, and of one goroutine only.
 #[test]
 fn timelines_share_a_file_and_draw_no_arrow_from_what_is_not_shown() {
@@ -214,6 +269,7 @@ fn timelines_share_a_file_and_draw_no_arrow_from_what_is_not_shown() {
             let mut event = event.clone();
             match &mut event {
                 Event::Change(change) => change.who.pid = pid,
+                Event::Unknown(unknown) => unknown.who.pid = pid,
                 Event::Lifetime(lifetime) => lifetime.who.pid = pid,
                 Event::Gap { .. } | Event::ProcessExit { .. } => continue,
             }

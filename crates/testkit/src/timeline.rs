@@ -39,8 +39,8 @@ pub struct Timeline {
     stacks: HashMap<(u64, u64), Vec<usize>>,
     /// Ends of arrows that wait for a slice, by track.
     pending: HashMap<(u64, u64), Vec<(u64, i64)>>,
-    /// Begins of arrows.
-    begun: HashMap<u64, usize>,
+    /// Begins of arrows: in which slice, and when.
+    begun: HashMap<u64, (usize, i64)>,
 }
 
 /// Imports a whole timeline.
@@ -54,6 +54,7 @@ pub fn import_timeline(text: &str) -> Timeline {
     events.iter().for_each(|event| timeline.take(event));
     assert!(timeline.pending.is_empty(), "arrows that end nowhere: {:?}", timeline.pending);
     assert_eq!(timeline.begun.len(), timeline.arrows.len(), "arrows without an end");
+    timeline.check_begins();
     for slice in &timeline.slices {
         let is_named = timeline.names.contains_key(&(slice.pid, slice.tid)) || slice.cat == "loss";
         assert!(is_named, "the track of {slice:?} has no name");
@@ -93,7 +94,8 @@ impl Timeline {
                 let number = event["id"].as_u64().expect("an id");
                 let top = self.stacks.get(&track).and_then(|stack| stack.last()).copied();
                 let top = top.unwrap_or_else(|| panic!("an arrow from nowhere: {event}"));
-                assert_eq!(self.begun.insert(number, top), None, "begun twice: {event}");
+                let begin = (top, nanos(event, "ts"));
+                assert_eq!(self.begun.insert(number, begin), None, "begun twice: {event}");
             }
             "f" => {
                 assert!(event["bp"].is_null(), "{event}");
@@ -121,8 +123,25 @@ impl Timeline {
         for (number, ts_ns) in self.pending.remove(&(pid, tid)).unwrap_or_default() {
             assert_eq!(from_ns, ts_ns, "arrow {number} ends at a later slice: {event}");
             let begun = self.begun.get(&number);
-            let from = *begun.unwrap_or_else(|| panic!("arrow {number} has no begin: {event}"));
-            self.arrows.push((from, index));
+            let begun = begun.unwrap_or_else(|| panic!("arrow {number} has no begin: {event}"));
+            self.arrows.push((begun.0, index));
+        }
+    }
+
+    /// An arrow from a track that shows nothing then would be drawn from the slice before. Only
+    /// that of one that has ended, and so has no later slice, is right.
+    fn check_begins(&self) {
+        let mut last: HashMap<(u64, u64), usize> = HashMap::new();
+        for (index, slice) in self.slices.iter().enumerate() {
+            last.insert((slice.pid, slice.tid), index);
+        }
+        for (number, &(index, ts_ns)) in &self.begun {
+            let slice = &self.slices[index];
+            let is_last = last[&(slice.pid, slice.tid)] == index;
+            assert!(
+                ts_ns <= slice.to_ns || is_last,
+                "arrow {number} begins at {ts_ns}, where nothing is, behind {slice:?}"
+            );
         }
     }
 }
@@ -169,6 +188,22 @@ mod tests {
             vec![slice(1, 0.0, 3.0), arrow("s", 1, 2.0), arrow("f", 2, 2.0)],
             vec![slice(1, 0.0, 3.0), slice(2, 2.0, 1.0), arrow("s", 1, 2.0), arrow("f", 2, 2.0)],
             vec![slice(3, 0.0, 1.0)],
+            // From where nothing is: records were lost there.
+            vec![
+                slice(1, 0.0, 1.0),
+                arrow("s", 1, 2.0),
+                arrow("f", 2, 2.0),
+                slice(2, 2.0, 1.0),
+                slice(1, 3.0, 1.0),
+            ],
+            // One id for two.
+            vec![
+                slice(1, 0.0, 9.0),
+                arrow("s", 1, 2.0),
+                arrow("f", 2, 2.0),
+                arrow("f", 2, 2.0),
+                slice(2, 2.0, 1.0),
+            ],
         ] {
             assert!(import(&wrong).is_err(), "{wrong:?}");
         }

@@ -14,7 +14,7 @@ mod tally;
 mod threads;
 
 pub use counters::StateCounters;
-pub use event::{Change, Event, Lifetime, Origin, Times, Who};
+pub use event::{Change, Event, Lifetime, Origin, Times, Unknown, Who};
 pub use reasons::Reasons;
 pub use state::{Kind, State};
 pub use tally::{Latency, LongWait, SiteSum, Tally, WaitSum};
@@ -40,6 +40,9 @@ const MAX_PATIENCE: usize = 1 << 16;
 
 /// Goroutines whose ends are remembered while memory is read.
 const MAX_ENDED: usize = 1 << 18;
+
+/// Goroutines that ended last and are remembered.
+const MAX_GONE: usize = 256;
 
 /// Breaks that may still find their explanation.
 const MAX_BREAKS: usize = 1 << 12;
@@ -99,6 +102,8 @@ pub struct States {
     /// Whose steps are to be given up, and when.
     patience: VecDeque<(u64, Who)>,
     threads: Threads,
+    /// Those that ended last.
+    gone: VecDeque<Who>,
     /// When breaks were that no loss explains so far.
     breaks: VecDeque<u64>,
     /// Losses that are known by now, to tell chains from before one.
@@ -123,6 +128,7 @@ impl States {
             held: HashMap::default(),
             patience: VecDeque::new(),
             threads: Threads::default(),
+            gone: VecDeque::new(),
             breaks: VecDeque::new(),
             epoch: 0,
             last_loss_ns: None,
@@ -324,9 +330,9 @@ impl States {
             if !chain.is_told {
                 chain.correct_by(&step, &self.reasons);
             } else if is_beside || (step.ordered && slipped()) {
-                self.mend(who, &step);
+                self.mend(who, &step, out);
             } else if step.ordered {
-                self.give_up(who, &step);
+                self.give_up(who, &step, out);
             } else {
                 return self.hold(who, step, out);
             }
@@ -336,21 +342,21 @@ impl States {
     }
 
     /// Goes on with a step before which others were lost.
-    fn mend(&mut self, who: Who, step: &Step) {
-        self.go_on(who, step);
+    fn mend(&mut self, who: Who, step: &Step, out: &mut Vec<Event>) {
+        self.go_on(who, step, out);
         self.counters.mended += 1;
     }
 
-    fn go_on(&mut self, who: Who, step: &Step) {
+    fn go_on(&mut self, who: Who, step: &Step, out: &mut Vec<Event>) {
         if let Some(chain) = self.chains.get_mut(&who) {
-            chain.interrupt(step.ts_ns);
+            out.extend(chain.interrupt(who, step.ts_ns).map(Event::Unknown));
             chain.correct_by(step, &self.reasons);
         }
     }
 
     /// Goes on with a step whose predecessors are missing, and nobody knows why.
-    fn give_up(&mut self, who: Who, step: &Step) {
-        self.go_on(who, step);
+    fn give_up(&mut self, who: Who, step: &Step, out: &mut Vec<Event>) {
+        self.go_on(who, step, out);
         self.counters.breaks += 1;
         if self.breaks.len() >= MAX_BREAKS {
             self.breaks.pop_front();
@@ -390,8 +396,8 @@ impl States {
             match self.chains.get_mut(&who) {
                 Some(chain) if chain.state() == step.old => {}
                 // A loss may become known later than what follows it on another CPU.
-                Some(chain) if chain.gaps != self.epoch => self.mend(who, &step),
-                Some(_) => self.give_up(who, &step),
+                Some(chain) if chain.gaps != self.epoch => self.mend(who, &step, out),
+                Some(_) => self.give_up(who, &step, out),
                 None => continue,
             }
             self.take(who, &step, out);
@@ -415,22 +421,36 @@ impl States {
         let Some(chain) = self.chains.get_mut(&who) else { return };
         (chain.is_told, chain.gaps) = (true, self.epoch);
         match chain.step(who, step, &self.reasons) {
-            Some((change, stay)) => {
+            Some((mut change, stay)) => {
                 self.counters.changes += 1;
                 let ran = change.to == State::RUNNING;
                 self.tally.stay(&stay, ran, who, chain.origin);
+                change.by_is_followed =
+                    change.by.is_some_and(|goid| self.is_followed(Who { goid, ..who }, step.ts_ns));
                 out.push(Event::Change(change));
             }
             None => self.counters.pseudo += 1,
         }
-        if !chain.state().is_alive() {
+        if self.chains.get(&who).is_some_and(|chain| !chain.state().is_alive()) {
             self.counters.ended += 1;
             self.remove(who, step.ts_ns, out);
         }
     }
 
+    /// Whether there is, or will be, a stay of that goroutine at `ts_ns` to be told of.
+    fn is_followed(&self, who: Who, ts_ns: u64) -> bool {
+        match self.chains.get(&who) {
+            Some(chain) => chain.from_ns <= ts_ns,
+            None => self.gone.contains(&who),
+        }
+    }
+
     fn remove(&mut self, who: Who, now_ns: u64, out: &mut Vec<Event>) {
         let Some(chain) = self.chains.remove(&who) else { return };
+        if self.gone.len() >= MAX_GONE {
+            self.gone.pop_front();
+        }
+        self.gone.push_back(who);
         let reading = self.processes.get_mut(&who.pid).and_then(|known| known.reading.as_mut());
         if let Some(reading) = reading.filter(|reading| reading.ended.len() < MAX_ENDED) {
             reading.ended.insert(who.goid);
@@ -496,7 +516,7 @@ impl States {
                 }
                 if chain.gaps != gaps && chain.last_ns < ts_ns {
                     if chain.is_other(found.state, found.reason, &self.reasons) {
-                        chain.interrupt(ts_ns);
+                        out.extend(chain.interrupt(who, ts_ns).map(Event::Unknown));
                         chain.correct(found.state, found.reason, &self.reasons);
                         self.counters.mended += 1;
                     }
@@ -530,6 +550,9 @@ impl States {
         gone.sort_unstable();
         for who in gone {
             self.counters.vanished += 1;
+            if let Some(chain) = self.chains.get_mut(&who) {
+                out.extend(chain.interrupt(who, reading.ts_ns).map(Event::Unknown));
+            }
             self.remove(who, reading.ts_ns, out);
         }
     }

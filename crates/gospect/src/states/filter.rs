@@ -4,7 +4,7 @@ use crate::args::SchedArgs;
 use crate::failure::usage;
 use output::Arrows;
 use probe::pattern::Pattern;
-use timeline::states::{Change, Kind, Lifetime, State};
+use timeline::states::{Change, Kind, Lifetime, State, Unknown};
 
 /// What `--goid`, `--state`, `--reason` and `--min` choose.
 #[derive(Clone, Debug, Default)]
@@ -81,6 +81,13 @@ impl Filter {
             self.min_ns == 0 && self.wants(change.who.goid, change.to, reason, 0)
         };
         self.wants_end(change) || begins()
+    }
+
+    /// Whether a stay that a loss cut is shown: what it was for is not known.
+    pub fn wants_unknown(&self, unknown: &Unknown) -> bool {
+        let ns = unknown.to_ns.saturating_sub(unknown.from_ns);
+        let anything = self.states.is_empty() && self.reasons.is_empty();
+        anything && self.wants_goroutine(unknown.who.goid) && ns >= self.min_ns
     }
 
     /// Whether the stay that is not over is chosen.

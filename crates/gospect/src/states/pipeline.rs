@@ -251,6 +251,7 @@ impl StatesPipeline {
         let filter = &self.options.filter;
         match event {
             Event::Change(change) => filter.wants_change(change),
+            Event::Unknown(unknown) => filter.wants_unknown(unknown),
             Event::Lifetime(lifetime) => filter.wants_goroutine(lifetime.who.goid),
             Event::Gap { .. } | Event::ProcessExit { .. } => true,
         }

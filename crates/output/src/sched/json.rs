@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::sync::Arc;
 use timeline::Symbolizer;
-use timeline::states::{Change, Event, Lifetime, Reasons, SiteSum, Tally, Times};
+use timeline::states::{Change, Event, Lifetime, Reasons, SiteSum, Tally, Times, Unknown};
 
 #[derive(Serialize)]
 struct ChangeJson<'a> {
@@ -95,6 +95,17 @@ struct SiteJson<'a> {
     times: TimesJson,
 }
 
+/// A stay that a loss cut.
+#[derive(Serialize)]
+struct UnknownJson {
+    r#type: &'static str,
+    pid: u32,
+    goid: u64,
+    was: &'static str,
+    from_ns: i64,
+    to_ns: i64,
+}
+
 #[derive(Serialize)]
 struct ReasonJson<'a> {
     r#type: &'static str,
@@ -129,7 +140,8 @@ impl StatesJson {
     ) -> io::Result<()> {
         match event {
             Event::Change(change) if self.changes => self.change(change, out),
-            Event::Change(_) => Ok(()),
+            Event::Unknown(unknown) if self.changes => self.unknown(unknown, out),
+            Event::Change(_) | Event::Unknown(_) => Ok(()),
             Event::Lifetime(lifetime) => self.lifetime(lifetime, reasons, symbols, out),
             Event::Gap { cpu, from_ns, to_ns, lost } => {
                 let unix = |ns: u64| self.clock.unix_ns(ns);
@@ -156,6 +168,18 @@ impl StatesJson {
             reason: change.reason.as_deref(),
             held_ns: change.ts_ns.saturating_sub(change.since_ns),
             by: change.by,
+        };
+        line(&json, out)
+    }
+
+    fn unknown(&self, unknown: &Unknown, out: &mut dyn Write) -> io::Result<()> {
+        let json = UnknownJson {
+            r#type: "unknown",
+            pid: unknown.who.pid,
+            goid: unknown.who.goid,
+            was: unknown.state.name(),
+            from_ns: self.clock.unix_ns(unknown.from_ns),
+            to_ns: self.clock.unix_ns(unknown.to_ns),
         };
         line(&json, out)
     }

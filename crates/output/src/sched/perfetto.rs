@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 use std::rc::Rc;
 use timeline::Symbolizer;
-use timeline::states::{Change, Event, Kind, Lifetime, State, Who};
+use timeline::states::{Change, Event, Kind, Lifetime, State, Unknown, Who};
 
 /// Added to a pid to make the group of its threads: goroutines have the pid's own. No pid is as
 /// large (2^22 at the most), and Perfetto keeps 32 bits.
@@ -23,6 +23,9 @@ const THREADS: u64 = 1 << 30;
 /// How long before the first change the file begins: what was there already has a slice to begin
 /// an arrow in.
 const LEAD_NS: u64 = 1000;
+
+/// Name of slices during which records were lost.
+const UNKNOWN: &str = "unknown";
 
 /// Tracks that are named.
 const MAX_TRACKS: usize = 1 << 20;
@@ -106,9 +109,20 @@ pub struct Perfetto {
     file: PerfettoFile,
     origins: Origins,
     arrows: Arrows,
-    /// Threads that a goroutine runs on: since when.
-    running: HashMap<(u32, u32), (u64, u64)>,
+    /// What runs on threads.
+    running: HashMap<(u32, u32), OnThread>,
+    /// Losses so far.
+    gaps: u64,
     named: HashMap<(u64, u64), ()>,
+}
+
+/// A goroutine on a thread.
+#[derive(Clone, Copy, Debug)]
+struct OnThread {
+    goid: u64,
+    since_ns: u64,
+    /// Losses that were known when it began.
+    gaps: u64,
 }
 
 /// Between which goroutines arrows are drawn. One that begins where nothing is shown would be
@@ -138,7 +152,7 @@ impl Perfetto {
     /// A trace that is added to `file`.
     pub fn new(file: PerfettoFile, arrows: Arrows) -> Self {
         let (origins, running, named) = Default::default();
-        Self { file, origins, arrows, running, named }
+        Self { file, origins, arrows, running, gaps: 0, named }
     }
 
     /// Writes what `event` says.
@@ -150,8 +164,10 @@ impl Perfetto {
     ) -> io::Result<()> {
         match event {
             Event::Change(change) => self.change(change, symbols, out),
+            Event::Unknown(unknown) => self.unknown(unknown, symbols, out),
             Event::Lifetime(lifetime) => self.last_stay(lifetime, symbols, out),
             Event::Gap { cpu, from_ns, to_ns, lost } => {
+                self.gaps += 1;
                 let text = format!("{lost} records lost on cpu {cpu}");
                 let from_ns = if *from_ns == 0 { *to_ns } else { *from_ns };
                 let (ts, dur) = self.file.span(from_ns, *to_ns);
@@ -205,16 +221,19 @@ impl Perfetto {
                 out,
             )?;
         }
-        if from == State::RUNNING {
+        let is_on = self.running.get(&(who.pid, tid)).is_some_and(|on| on.goid == who.goid);
+        if from == State::RUNNING && is_on {
             self.leave_thread(who.pid, tid, ts_ns, out)?;
         }
         if to == State::RUNNING {
             self.leave_thread(who.pid, tid, ts_ns, out)?;
             if self.running.len() < MAX_TRACKS {
-                self.running.insert((who.pid, tid), (who.goid, ts_ns));
+                let on = OnThread { goid: who.goid, since_ns: ts_ns, gaps: self.gaps };
+                self.running.insert((who.pid, tid), on);
             }
         }
-        if let Some(by) = change.by.filter(|&by| self.arrows.from(by)) {
+        let by = change.by.filter(|&by| change.by_is_followed && self.arrows.from(by));
+        if let Some(by) = by {
             let name = if from.is_alive() { "wakes" } else { "starts" };
             self.arrow(name, who, by, ts_ns, out)?;
         }
@@ -237,6 +256,25 @@ impl Perfetto {
         let (pid, tid) = (u64::from(who.pid), track(who.goid));
         let slice =
             Slice { name: state.name(), cat: "goroutine", ph: "X", ts, dur, pid, tid, args };
+        self.file.put(&slice, out)
+    }
+
+    /// What nobody knows. Whatever an arrow leads to or comes from has a slice, so that none is drawn
+    /// from or to another one.
+    fn unknown(
+        &mut self,
+        unknown: &Unknown,
+        symbols: &dyn Symbolizer,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let Unknown { who, state, from_ns, to_ns, origin } = *unknown;
+        self.file.begin_ns(from_ns.saturating_sub(LEAD_NS));
+        let mut args = BTreeMap::new();
+        args.insert("was", state.name().to_owned());
+        args.insert("goroutine", self.origins.text(who.pid, &origin, symbols));
+        let (ts, dur) = self.file.span(from_ns, to_ns);
+        let (pid, tid) = (u64::from(who.pid), track(who.goid));
+        let slice = Slice { name: UNKNOWN, cat: "goroutine", ph: "X", ts, dur, pid, tid, args };
         self.file.put(&slice, out)
     }
 
@@ -267,12 +305,14 @@ impl Perfetto {
         ts_ns: u64,
         out: &mut dyn Write,
     ) -> io::Result<()> {
-        let Some((goid, since_ns)) = self.running.remove(&(pid, tid)) else { return Ok(()) };
+        let Some(on) = self.running.remove(&(pid, tid)) else { return Ok(()) };
+        // Another one may have run there since.
+        let name = if on.gaps == self.gaps { format!("g{}", on.goid) } else { UNKNOWN.to_owned() };
         let group = u64::from(pid) + THREADS;
         self.name(group, u64::from(tid), &format!("thread {tid}"), out)?;
-        let (ts, dur) = self.file.span(since_ns, ts_ns);
+        let (ts, dur) = self.file.span(on.since_ns, ts_ns);
         let slice = Slice {
-            name: &format!("g{goid}"),
+            name: &name,
             cat: "thread",
             ph: "X",
             ts,

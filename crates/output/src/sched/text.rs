@@ -54,7 +54,7 @@ impl StatesText {
                 };
                 writeln!(out, "{time} !! {lost} records lost on cpu {cpu} since {since}")
             }
-            Event::Lifetime(_) | Event::ProcessExit { .. } => Ok(()),
+            Event::Unknown(_) | Event::Lifetime(_) | Event::ProcessExit { .. } => Ok(()),
         }
     }
 

@@ -1,6 +1,6 @@
 //! One goroutine: its state as the records have it, and what its time went to.
 
-use super::event::{Change, Lifetime, Origin, Times, Who};
+use super::event::{Change, Lifetime, Origin, Times, Unknown, Who};
 use super::reasons::Reasons;
 use super::state::{Kind, State};
 
@@ -120,11 +120,14 @@ impl Chain {
         self.shown = step.shown(reasons);
     }
 
-    /// Goes on at `ts_ns` as it is corrected to next; nobody knows what was in between.
-    pub fn interrupt(&mut self, ts_ns: u64) {
+    /// Goes on at `ts_ns` as it is corrected to next; nobody knows what was in between, if anything.
+    pub fn interrupt(&mut self, who: Who, ts_ns: u64) -> Option<Unknown> {
         let lost = ts_ns.saturating_sub(self.since_ns);
         self.times.unknown_ns = self.times.unknown_ns.saturating_add(lost);
-        self.since_ns = self.since_ns.max(ts_ns);
+        let from_ns = self.since_ns;
+        self.since_ns = from_ns.max(ts_ns);
+        let (state, origin) = (self.shown, self.origin);
+        (lost > 0).then_some(Unknown { who, state, from_ns, to_ns: ts_ns, origin })
     }
 
     /// Whether something is missing before a step although its old state is the one that it is in:
@@ -180,6 +183,7 @@ impl Chain {
             reason,
             since_ns: self.since_ns,
             by,
+            by_is_followed: false,
             origin: self.origin,
         };
         self.shown = step.new;

@@ -42,6 +42,9 @@ pub struct Change {
     pub since_ns: u64,
     /// The goroutine that changed it, when it was another one: who woke it, or made it.
     pub by: Option<u64>,
+    /// Whether that one is followed since before, or was until it ended a moment ago: then the
+    /// events have a stay of it at that time.
+    pub by_is_followed: bool,
     /// Where the goroutine comes from.
     pub origin: Origin,
 }
@@ -127,11 +130,28 @@ pub struct Lifetime {
     pub times: Times,
 }
 
+/// A stay of which only the begin was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unknown {
+    /// Whose.
+    pub who: Who,
+    /// What it was in at first.
+    pub state: State,
+    /// Since when.
+    pub from_ns: u64,
+    /// From here on it is known again what it does.
+    pub to_ns: u64,
+    /// Where the goroutine comes from.
+    pub origin: Origin,
+}
+
 /// What the records say, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A state changed.
     Change(Change),
+    /// Records were lost: what a goroutine did for a while nobody knows.
+    Unknown(Unknown),
     /// A goroutine ended, or the capture did.
     Lifetime(Box<Lifetime>),
     /// Records were lost on `cpu` between two times.
