@@ -27,7 +27,8 @@ pub struct Args {
     /// Only this build mode (repeatable).
     #[arg(long = "mode")]
     modes: Vec<Mode>,
-    /// Integration test of the gospect crate that is run per cell: trace_core, sched_core; about
+    /// Integration test of the gospect crate that is run per cell: trace_core, sched_core,
+    /// goroutines_core (which captures nothing: no backend); about
     /// values, where there is debug information: trace_nested, trace_values, trace_random.
     #[arg(long, default_value = "trace_core")]
     suite: String,

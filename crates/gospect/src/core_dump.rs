@@ -17,6 +17,10 @@ const PT_LOAD: u32 = 1;
 const NT_PRSTATUS: u32 = 1;
 const NT_FILE: u32 = 0x4649_4c45;
 
+/// Bytes of an executable that tell it from others: headers and build ids lie there, and kernels put
+/// that page into every dump.
+const HEADERS: usize = 4096;
+
 /// Notes larger than this are not a dump's, bytes.
 const MAX_NOTES: u64 = 64 << 20;
 
@@ -92,6 +96,42 @@ impl CoreDump {
         Ok(Bias(start.wrapping_sub(base.0 & !0xfff)))
     }
 
+    /// Whether the executable is the one that the dump is of, as far as the dump has its first page.
+    ///
+    /// Errors: when that page is another one's.
+    pub fn check(&self, executable: &Executable, path: &Path, bias: Bias) -> anyhow::Result<()> {
+        let image = executable.image();
+        let mut own = vec![0; HEADERS];
+        let mut dumped = own.clone();
+        let first = image.segments().iter().find(|segment| segment.backs(image.base()));
+        let Some(first) = first else { return Ok(()) };
+        let len = usize::try_from(first.file_size).map_or(HEADERS, |size| size.min(HEADERS));
+        let (own, dumped) = (&mut own[..len], &mut dumped[..len]);
+        image.read(image.base(), own).context("failed to read the executable's headers")?;
+        let place = Svma(bias.to_avma(image.base()).0);
+        if self.image.read(place, dumped).is_err() {
+            // It was left out of the dump.
+            return Ok(());
+        }
+        anyhow::ensure!(
+            own == dumped,
+            "{} is not the executable that {} is of: it may have been built anew since; give the \
+             one that ran",
+            path.display(),
+            self.path.display()
+        );
+        Ok(())
+    }
+
+    /// Bytes that the dump ought to have and lacks: it was cut, by a limit or a full disk.
+    pub fn missing(&self) -> u64 {
+        let ends = self.image.segments().iter().map(|segment| {
+            let begin = segment.offset.0;
+            begin.saturating_add(segment.file_size)
+        });
+        ends.max().unwrap_or(0).saturating_sub(self.image.source().size())
+    }
+
     /// The memory: what was dumped, and the executable's own bytes where they were not.
     pub fn memory<'a>(&'a self, executable: &'a Executable, bias: Bias) -> DumpedMemory<'a> {
         DumpedMemory { dump: &self.image, executable: executable.image(), bias }
@@ -137,9 +177,8 @@ impl DumpedMemory<'_> {
             let Some(segment) = segment else { continue };
             let room = segment.file_size.checked_sub(at.since(segment.address)?)?;
             let len = buf.len().min(usize::try_from(room).unwrap_or(usize::MAX));
-            if image.read(at, buf.get_mut(..len)?).is_ok() {
-                return Some(len);
-            }
+            // What a dump that was cut lacks is not what the executable began with, nor zero.
+            return image.read(at, buf.get_mut(..len)?).is_ok().then_some(len);
         }
         // Pages that were never written are not in the file: zero.
         let all = self.dump.segments().iter();

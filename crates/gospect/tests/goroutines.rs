@@ -1,106 +1,22 @@
 //! `gospect goroutines` against what programs say of themselves.
 
 mod common;
+#[path = "common/snapshots.rs"]
+mod snapshots;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
-use testkit::{Fixture, Mode, Running, Toolchain, newest, oldest, toolchains};
+use testkit::{Fixture, Mode, Running, newest, oldest, toolchains};
 
 use common::{LIMIT, gospect, number, temporary, text};
-
-/// Goroutine that is on its way through the program's own report, then waits elsewhere.
-const REPORT: &str = "main.report(";
-
-/// Goroutines of the fixture, at least.
-const PARKED: usize = 38;
-
-/// Lines of a goroutine with more than a hundred frames.
-const LONG: usize = 150;
-
-/// A program with all its goroutines parked, and its own text of them.
-fn parked(go: &Toolchain, mode: Mode) -> (Running, String) {
-    parked_in("parked", go, mode)
-}
-
-fn parked_in(fixture: &str, go: &Toolchain, mode: Mode) -> (Running, String) {
-    let running = Running::start(&Fixture::build(fixture, go, mode), &[] as &[&str]);
-    let profile = running.wait_for("profile", LIMIT);
-    (running, text(&profile["text"]))
-}
-
-fn snapshot(pid: u32, options: &[&str]) -> testkit::Output {
-    let pid = pid.to_string();
-    let mut line = vec!["goroutines", "-p", &pid];
-    line.extend(options);
-    let output = gospect().run(&line);
-    output.expect_code(0);
-    output
-}
-
-fn json(pid: u32, options: &[&str]) -> Vec<Value> {
-    let mut line = vec!["--format", "json"];
-    line.extend(options);
-    snapshot(pid, &line).json()
-}
-
-/// Goroutines by id, without what differs between a program's own text and another's: the
-/// arguments. Offsets stay. Go 1.19 cuts long stacks elsewhere: of these the inner half is
-/// kept.
-fn normalised(text: &str, minor: u32) -> BTreeMap<u64, String> {
-    let blocks = text.split("\n\n").map(str::trim_end);
-    let goroutines = blocks.filter(|block| block.starts_with("goroutine "));
-    let mut all = BTreeMap::new();
-    for block in goroutines.filter(|block| !block.contains(REPORT)) {
-        let mut lines: Vec<String> = block.lines().map(normalised_line).collect();
-        if minor == 19 && lines.len() > LONG {
-            lines.truncate(1 + 100);
-        }
-        let goid = lines[0].split(' ').nth(1).and_then(|goid| goid.parse().ok());
-        all.insert(goid.unwrap_or_else(|| panic!("no id in {block}")), lines.join("\n"));
-    }
-    all
-}
-
-fn normalised_line(line: &str) -> String {
-    // What GOTRACEBACK=crash adds.
-    let line = line.split(" fp=0x").next().unwrap_or(line);
-    if let Some(rest) = line.strip_prefix("goroutine ") {
-        let (goid, state) = rest.split_at(rest.find(' ').unwrap_or(rest.len()));
-        return format!("goroutine {goid} {}", &state[state.find('[').unwrap_or(0)..]);
-    }
-    if line.starts_with('\t') || line.starts_with("created by ") || line.starts_with("...") {
-        return line.to_owned();
-    }
-    line.rsplit_once('(').map_or_else(|| line.to_owned(), |(name, _)| format!("{name}(...)"))
-}
-
-#[track_caller]
-fn assert_same(want: &BTreeMap<u64, String>, got: &BTreeMap<u64, String>, what: &str) {
-    for (goid, want) in want {
-        let got = got.get(goid).map_or("nothing", String::as_str);
-        assert_eq!(got, want, "goroutine {goid} of {what}");
-    }
-    let ids = |map: &BTreeMap<u64, String>| map.keys().copied().collect::<BTreeSet<_>>();
-    assert_eq!(ids(got), ids(want), "the goroutines of {what}");
-}
+use snapshots::{PARKED, check_core_dump, check_json, compare_with_its_own, crash, json, parked};
 
 /// Every Go version's program against its own text, which has at least `least` goroutines.
 fn compare_with_the_programs_own(fixture: &str, mode: Mode, least: usize) {
     for go in toolchains() {
-        let (running, own) = parked_in(fixture, &go, mode);
-        let output = snapshot(running.pid(), &["--format", "go"]);
-        let want = normalised(&own, go.minor);
-        assert!(want.len() >= least, "{} goroutines in {own}", want.len());
-        let what = format!("{fixture} of go {} {mode}", go.version);
-        assert_same(&want, &normalised(&output.stdout, go.minor), &what);
-        for line in json(running.pid(), &[]) {
-            assert_eq!(line["stack_unavailable"], Value::Null, "{what}: {line}");
-        }
+        compare_with_its_own(fixture, &go, mode, least);
     }
 }
 
@@ -136,55 +52,11 @@ fn those_without_optimisation_too() {
     compare_with_the_programs_own("parked", Mode::NoOpt, PARKED);
 }
 
-fn find<'a>(lines: &'a [Value], func: &str) -> &'a Value {
-    let has = |line: &&Value| {
-        let stack = line["stack"].as_array().map(Vec::as_slice).unwrap_or_default();
-        line["type"] == "goroutine" && stack.iter().any(|frame| frame["func"] == func)
-    };
-    lines.iter().find(has).unwrap_or_else(|| panic!("no goroutine in {func}"))
-}
-
 #[test]
 fn json_has_what_the_text_lacks() {
     for go in toolchains() {
         for mode in [Mode::Exe, Mode::Stripped] {
-            let (running, _) = parked(&go, mode);
-            let lines = json(running.pid(), &[]);
-            let what = format!("go {} {mode}", go.version);
-            let labels = &find(&lines, "main.labelled.func1")["labels"];
-            let expected = serde_json::json!({"request": "42", "user": "ä \"quoted\""});
-            assert_eq!(*labels, expected, "{what}");
-            assert_eq!(find(&lines, "main.locked")["locked"], true, "{what}");
-            let waiting = find(&lines, "main.locked");
-            assert_eq!(waiting["state"], "waiting");
-            assert_eq!(waiting["reason"], "chan receive");
-            assert_eq!(waiting["created_by"]["func"], "main.main");
-            let parent = if go.minor < 21 { Value::Null } else { 1.into() };
-            assert_eq!(waiting["parent_goid"], parent, "{what}");
-            let inlined: Vec<(String, bool)> = find(&lines, "main.inlined")["stack"]
-                .as_array()
-                .unwrap()
-                .iter()
-                .map(|frame| (text(&frame["func"]), frame["inlined"] == true))
-                .collect();
-            let expected = [("inner", true), ("middle", true), ("outer", true), ("inlined", false)]
-                .map(|(name, inlined)| (format!("main.{name}"), inlined));
-            assert_eq!(inlined, expected, "{what}");
-            for line in lines.iter().filter(|line| line["type"] == "goroutine") {
-                assert_eq!(line["torn"], false, "{what}: {line}");
-                assert_eq!(line["stack_unavailable"], Value::Null, "{what}: {line}");
-                let start = text(&line["start"]);
-                // Some of the runtime's run finalizers, cleanups and coroutines.
-                let user = line["stack"].as_array().unwrap().iter();
-                let runs_user_code = user
-                    .map(|frame| text(&frame["func"]))
-                    .any(|func| func.starts_with("main.") || func.starts_with("iter."));
-                let system = start.starts_with("runtime.") && !runs_user_code;
-                assert_eq!(line["system"], system, "{what}: {line}");
-            }
-            let summary = lines.last().unwrap();
-            let found = if mode == Mode::Exe { "symbol" } else { "code" };
-            assert_eq!(summary["found_by"], found, "{what}");
+            check_json(&go, mode);
         }
     }
 }
@@ -321,23 +193,6 @@ fn a_hundred_thousand_take_little_time_and_memory() {
     assert!(peak > 0 && peak < 300 << 10, "{peak} KiB of anonymous memory");
 }
 
-/// Crashes the program so that the kernel writes its memory into `dir`.
-fn crash(program: &Path, dir: &Path) -> String {
-    let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap();
-    assert!(
-        pattern.starts_with("core"),
-        "this test needs core dumps in the current directory: sysctl kernel.core_pattern=core"
-    );
-    let mut command = Command::new("sh");
-    command.arg("-c").arg("ulimit -c unlimited && exec \"$0\" -crash").arg(program);
-    command.current_dir(dir).env("GOTRACEBACK", "crash");
-    let mut running = Running::spawn(command);
-    running.wait_for("profile", LIMIT);
-    running.go();
-    _ = running.wait(LIMIT);
-    running.stderr()
-}
-
 #[test]
 fn a_core_dump_shows_what_the_crash_showed() {
     for (go, mode) in [
@@ -346,26 +201,65 @@ fn a_core_dump_shows_what_the_crash_showed() {
         (newest(), Mode::Cgo),
         (newest(), Mode::Pie),
     ] {
-        let dir = temporary("core");
-        std::fs::create_dir_all(&dir).unwrap();
-        let program = Fixture::build("parked", &go, mode);
-        let own = crash(&program, &dir);
-        let core = std::fs::read_dir(&dir).unwrap().flatten().next().expect("a core dump").path();
-        let core_text = core.to_string_lossy();
-        let line = ["goroutines", "--core", &core_text, "--format", "go", "--system"];
-        let output = gospect().run(&line);
-        output.expect_code(0);
-        let running = gospect().run(&["goroutines", "--core", &core_text, "--state", "running"]);
-        _ = std::fs::remove_dir_all(&dir);
-        // What each thread printed of itself begins behind a line of its own.
-        let own = own.split("\n-----\n").next().unwrap_or_default();
-        let own = normalised(own, go.minor);
-        assert!(own.len() > 30, "{own:?}");
-        let what = format!("core dump of go {} {mode}", go.version);
-        assert_same(&own, &normalised(&output.stdout, go.minor), &what);
-        // The one that crashed, from its registers.
-        assert!(running.stdout.contains("main.report"), "{what}: {}", running.story());
+        check_core_dump(&go, mode);
     }
+}
+
+/// A dump that was cut is not filled up with zeroes, and one of another executable is none of this.
+#[test]
+fn a_core_dump_is_not_believed_beyond_what_it_is() {
+    let dir = temporary("core-damaged");
+    std::fs::create_dir_all(&dir).unwrap();
+    let original = Fixture::build("parked", &newest(), Mode::Exe);
+    // The file may be replaced between the crash and the look.
+    let program = dir.join("program");
+    std::fs::copy(original, &program).unwrap();
+    crash(&program, &dir);
+    let files = std::fs::read_dir(&dir).unwrap().flatten().map(|entry| entry.path());
+    let core = files.into_iter().find(|path| *path != program).expect("a core dump");
+    let core_text = core.to_string_lossy().into_owned();
+    let of = |options: &[&str]| {
+        gospect()
+            .run(&[&["goroutines", "--core", &core_text, "--format", "json"], options].concat())
+    };
+    let whole = of(&[]);
+    whole.expect_code(0);
+    let whole = whole.of_type("goroutine");
+
+    let other = Fixture::build("parked", &oldest(), Mode::Exe);
+    let given = of(&[other.to_str().unwrap()]);
+    given.expect_code(1);
+    assert!(given.stderr.contains("is not the executable that"), "{}", given.story());
+    // Built anew with the same toolchain: what differs are the build id and the code.
+    let other = Fixture::build("churn", &newest(), Mode::Exe);
+    std::fs::remove_file(&program).unwrap();
+    std::fs::copy(other, &program).unwrap();
+    let replaced = of(&[]);
+    replaced.expect_code(1);
+    assert!(replaced.stderr.contains("is not the executable that"), "{}", replaced.story());
+    std::fs::remove_file(&program).unwrap();
+    std::fs::copy(Fixture::build("parked", &newest(), Mode::Exe), &program).unwrap();
+
+    // What there is of a dump that was cut is right.
+    let size = std::fs::metadata(&core).unwrap().len();
+    for share in [9, 7, 4, 1] {
+        let file = std::fs::OpenOptions::new().write(true).open(&core).unwrap();
+        file.set_len(size / 10 * share).unwrap();
+        let cut = of(&[]);
+        assert!(cut.stderr.contains("bytes are missing"), "{share}: {}", cut.story());
+        for line in cut.of_type("goroutine") {
+            let same = whole.iter().find(|known| known["goid"] == line["goid"]);
+            let same = same.unwrap_or_else(|| panic!("{share}: {line} is not in the whole dump"));
+            let is_cut = line["stack_unavailable"].is_string();
+            for key in ["state", "reason", "created_by", "locked", "parent_goid"] {
+                assert_eq!(line[key], same[key], "{share}");
+            }
+            assert!(is_cut || line["stack"] == same["stack"], "{share}: {line} {same}");
+            let has_labels = line["labels_unavailable"].is_null();
+            assert!(!has_labels || line["labels"] == same["labels"], "{share}: {line} {same}");
+        }
+    }
+    _ = std::fs::remove_dir_all(&dir);
 }
 
 #[test]

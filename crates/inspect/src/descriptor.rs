@@ -193,6 +193,8 @@ impl Descriptor {
     /// number, except when it is back in a system call (Go 1.26 counts only slow ones).
     pub(crate) fn is_unmoved(&self, later: &Self) -> bool {
         let same = self.state() == later.state() && self.goid == later.goid;
+        // A set of labels never changes, and nobody frees it while a descriptor leads to it.
+        let same = same && self.labels == later.labels;
         // What a running goroutine saved last says nothing.
         let running = self.state() == State::Running;
         same && (running || Self { status: 0, m: 0, ..*self } == Self { status: 0, m: 0, ..*later })

@@ -2,9 +2,9 @@
 
 use crate::created_by::Place;
 use crate::frames::{Code, Frame, Shown};
+use crate::labels::Labels;
 use crate::state::State;
 use address::Avma;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub struct Goroutine {
     /// `g.gopc`, `g.startpc` and the number of the wait reason (`g.waitreason`), as read.
     pub raw: Raw,
     /// pprof labels.
-    pub labels: BTreeMap<String, String>,
+    pub labels: Labels,
     /// Whether it is wired to its thread.
     pub locked: bool,
     /// Number of its synctest bubble, since Go 1.25.
@@ -38,7 +38,7 @@ pub struct Goroutine {
     /// Whether it is one of the runtime's own.
     pub system: bool,
     /// Whether it moved each time it was read: what stands here is of different moments, and
-    /// the stack is left out.
+    /// stack and labels are left out.
     pub torn: bool,
     /// Its stack.
     pub stack: Stack,

@@ -25,6 +25,7 @@ pub use created_by::Place;
 pub use error::Error;
 pub use frames::{Frame, Shown, is_shown, shown_name};
 pub use goroutine::{Goroutine, Raw, Stack, StackEnd};
+pub use labels::{Labels, LabelsEnd};
 pub use list::AllGoroutines;
 pub use reasons::WaitReasons;
 pub use snapshot::{Options, Snapshot, Walked};

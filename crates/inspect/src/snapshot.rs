@@ -9,11 +9,10 @@ use crate::list::AllGoroutines;
 use crate::stack::{Registers, Start, Unwound, unwind};
 use crate::state::State;
 use crate::system::is_system;
-use crate::{WaitReasons, labels};
+use crate::{Labels, WaitReasons};
 use address::{Avma, Bias, ReadMemory};
 use binary::Executable;
 use binary::layout::RuntimeLayouts;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Descriptors read together, then read again after their stacks.
@@ -166,13 +165,13 @@ impl<'a> Snapshot<'a> {
             return None;
         }
         let labels =
-            labels::read(self.memory, self.executable.go_version(), Avma(descriptor.labels));
+            Labels::read(self.memory, self.executable.go_version(), Avma(descriptor.labels));
         let unwound = if options.stacks {
             self.unwind(&descriptor)
         } else {
             Unwound { codes: Vec::new(), end: StackEnd::NotRead, trail: Vec::new() }
         };
-        Some(Seen { descriptor, labels: labels.unwrap_or_default(), unwound, torn: false })
+        Some(Seen { descriptor, labels, unwound, torn: false })
     }
 
     fn unwind(&self, of: &Descriptor) -> Unwound {
@@ -238,7 +237,7 @@ impl<'a> Snapshot<'a> {
         }
         let seen = last?;
         let unwound = Unwound { codes: Vec::new(), end: StackEnd::Moved, trail: Vec::new() };
-        Some(Seen { unwound, torn: true, ..seen })
+        Some(Seen { unwound, labels: Labels::unknown(), torn: true, ..seen })
     }
 
     fn goroutine(&self, seen: Seen) -> Goroutine {
@@ -308,7 +307,7 @@ impl<'a> Snapshot<'a> {
 /// A goroutine as far as it was read.
 struct Seen {
     descriptor: Descriptor,
-    labels: BTreeMap<String, String>,
+    labels: Labels,
     unwound: Unwound,
     torn: bool,
 }

@@ -5,7 +5,7 @@ use address::{Avma, Bias, MemoryError, ReadMemory, Svma};
 use binary::Executable;
 use binary::globals::{Global, find};
 use binary::layout::RuntimeLayouts;
-use inspect::{Error, Goroutine, Options, Snapshot, StackEnd, State, Walked};
+use inspect::{Error, Goroutine, LabelsEnd, Options, Snapshot, StackEnd, State, Walked};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -138,7 +138,9 @@ fn a_stack_without_an_end_is_followed_only_so_far() {
         assert_eq!((goroutine.state, goroutine.torn), (State::Waiting, false));
         assert_eq!(goroutine.stack.end, StackEnd::TooDeep);
         assert_eq!(goroutine.stack.frames().count(), 4096);
-        assert!(goroutine.labels.is_empty());
+        // That they are not known is said, not that there are none.
+        assert_eq!(goroutine.labels.end, LabelsEnd::Unreadable);
+        assert!(goroutine.labels.texts.is_empty());
     }
 }
 
@@ -152,6 +154,52 @@ fn whatever_moves_during_the_reading_makes_it_torn() {
         assert!(!seen[0].torn && seen[1].torn, "{field}");
         assert_eq!(seen[1].stack.end, StackEnd::Moved, "{field}");
         assert_eq!(seen[1].stack.frames().count(), 0, "{field}");
+    }
+}
+
+/// Nobody keeps a set of labels that is not a goroutine's any more: what is read there is of another.
+#[test]
+fn labels_that_change_are_never_shown_of_a_goroutine_that_runs() {
+    for status in [2, 4] {
+        let mut fake = Fake::new(2);
+        let at = fake.field(1, "atomicstatus");
+        fake.memory.bytes.insert(at, status);
+        let labels = fake.field(1, "labels");
+        // A set of one pair of empty texts, wherever the pointer leads: to a multiple of 256.
+        fake.memory.set(labels, LIST);
+        fake.memory.moving = Some(labels + 1);
+        for at in (LIST..LIST + 0x10000).step_by(256).skip(1) {
+            fake.memory.set(at, LIST + 0x20000);
+            fake.memory.set(at + 8, 1);
+        }
+        let (seen, walked) = fake.walk().unwrap();
+        assert_eq!(walked.torn, 1, "{status}");
+        assert!(seen[1].torn && seen[1].labels.texts.is_empty(), "{status}");
+        assert_eq!(seen[1].labels.end, LabelsEnd::Unreadable, "{status}");
+    }
+}
+
+#[test]
+fn labels_beyond_what_is_read_are_said_to_be_missing() {
+    let mut fake = Fake::new(1);
+    let labels = fake.field(0, "labels");
+    fake.memory.set(labels, LIST + 0x1000);
+    // More than anybody sets, all of them the same; then one that is long.
+    for (count, len, end) in [
+        (1, 5, LabelsEnd::Complete),
+        (300, 5, LabelsEnd::Cut),
+        (1 << 60, 5, LabelsEnd::Cut),
+        (1, 1 << 40, LabelsEnd::Cut),
+    ] {
+        fake.memory.set(LIST + 0x1000, LIST + 0x2000);
+        fake.memory.set(LIST + 0x1008, count);
+        for at in (LIST + 0x2000..LIST + 0x8000).step_by(16) {
+            fake.memory.set(at, LIST + 0x1000);
+            fake.memory.set(at + 8, len);
+        }
+        let (seen, _) = fake.walk().unwrap();
+        assert_eq!((seen[0].labels.texts.len(), seen[0].labels.end), (1, end), "{count} {len}");
+        assert!(*fake.memory.longest.borrow() <= 1 << 16);
     }
 }
 

@@ -57,6 +57,9 @@ pub struct ListedGoroutine {
     pub start: Option<Arc<str>>,
     /// pprof labels.
     pub labels: BTreeMap<String, String>,
+    /// Why labels are not there, or not all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub labels_unavailable: Option<String>,
     /// Whether it is wired to its thread.
     pub locked: bool,
     /// Number of its synctest bubble.
@@ -123,6 +126,9 @@ impl ListedGoroutine {
             text.push_str(&crate::short_duration(waited));
         }
         push_labels(&mut text, &self.labels);
+        if let Some(reason) = &self.labels_unavailable {
+            _ = write!(text, " [labels: {reason}]");
+        }
         text.push('\n');
         self.push_stack(&mut text, "  ");
         text.push('\n');

@@ -148,6 +148,7 @@ mod tests {
             created_by: Some(GoroutineSite { func, file, line: 9, offset: 0x25 }),
             start: None,
             labels: BTreeMap::new(),
+            labels_unavailable: None,
             locked: true,
             bubble: None,
             system: false,

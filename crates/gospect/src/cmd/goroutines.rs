@@ -70,6 +70,11 @@ fn of_core(args: &GoroutinesArgs, path: &std::path::Path) -> anyhow::Result<Outc
     };
     let target = Target::of_path(&binary, args.debug_file.as_deref())?;
     let bias = dump.bias(&target.executable)?;
+    dump.check(&target.executable, &binary, bias)?;
+    if dump.missing() > 0 {
+        let dump_path = path.display();
+        sink::say(format_args!("{dump_path} was cut: {} bytes are missing", dump.missing()));
+    }
     let memory = dump.memory(&target.executable, bias);
     let threads = dump.goroutine_registers(&target, &memory)?;
     let registers = |m| threads.of(m);

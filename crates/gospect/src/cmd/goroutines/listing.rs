@@ -1,6 +1,6 @@
 //! From goroutines as they were seen to what is written.
 
-use inspect::{Frame, Goroutine, Shown, StackEnd};
+use inspect::{Frame, Goroutine, LabelsEnd, Shown, StackEnd};
 use output::{GoNames, GoroutineFrame, GoroutineSite, ListedGoroutine};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -33,7 +33,9 @@ impl Lister {
                 offset: place.offset,
             }),
             start: of.start.clone(),
-            labels: of.labels.clone(),
+            labels: of.labels.texts.clone(),
+            labels_unavailable: (of.labels.end != LabelsEnd::Complete)
+                .then(|| of.labels.end.to_string()),
             locked: of.locked,
             bubble: of.bubble,
             system: of.system,
