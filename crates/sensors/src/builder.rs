@@ -1,6 +1,7 @@
 //! From calls to spans.
 
 mod open;
+mod rpc;
 #[cfg(test)]
 mod tests;
 
@@ -77,6 +78,10 @@ pub struct SpanBuilder {
     trees: HashMap<u64, usize>,
     origins: Origins,
     panics: HashMap<Key, Panicked>,
+    /// Open streams of gRPC clients by process and address: whoever holds one goes on to other things.
+    streams: HashMap<(u32, u64), Open>,
+    /// The last that is known of time.
+    last_ns: u64,
     refused: u64,
 }
 
@@ -99,6 +104,8 @@ impl SpanBuilder {
             trees: HashMap::new(),
             origins: Origins::default(),
             panics: HashMap::new(),
+            streams: HashMap::new(),
+            last_ns: 0,
             refused: 0,
         }
     }
@@ -118,6 +125,9 @@ impl SpanBuilder {
 
     /// Takes one event of the timeline, and appends the spans that ended by it.
     pub fn push(&mut self, event: &Event, symbols: &dyn Symbolizer, out: &mut Vec<Span>) {
+        if let Event::Enter(call) | Event::Leave(call) = event {
+            self.last_ns = self.last_ns.max(call.end_ns);
+        }
         match event {
             Event::Enter(call) => self.enter(call, symbols, out),
             Event::Leave(call) => self.leave(call, symbols, out),
@@ -134,6 +144,7 @@ impl SpanBuilder {
         for key in keys {
             self.close_answered(key, out);
         }
+        self.give_up_streams(None, out);
     }
 
     fn end_process(&mut self, pid: u32, out: &mut Vec<Span>) {
@@ -143,6 +154,7 @@ impl SpanBuilder {
         for key in keys {
             self.close_answered(key, out);
         }
+        self.give_up_streams(Some(pid), out);
         self.origins.forget_process(pid);
         self.panics.retain(|key, _| key.0 != pid);
     }
@@ -182,7 +194,15 @@ impl SpanBuilder {
                 }
             }
             Role::Panic => self.panic(call, &values, symbols),
-            Role::Route | Role::Hijack => {}
+            Role::RpcServer => {
+                self.close_answered(key, out);
+                self.begin_rpc_server(call, &values);
+            }
+            Role::RpcStatus => self.rpc_status(call.pid, &values),
+            Role::RpcClient => self.begin_rpc_client(call, &values),
+            Role::RpcStream => self.begin_rpc_stream(call, &values),
+            Role::RpcStreamEnd => self.end_rpc_stream(call, &values, symbols, out),
+            Role::RpcStreamMade | Role::Route | Role::Hijack => {}
         }
     }
 
@@ -210,6 +230,14 @@ impl SpanBuilder {
                 });
                 self.ended(open, call, out);
             }
+            Role::RpcServer => {
+                if let Some(open) = self.take(key, call.id) {
+                    self.ended(open, call, out);
+                }
+            }
+            Role::RpcClient => self.end_rpc_client(call, &values, symbols, out),
+            Role::RpcStream => self.rpc_stream_begun(call, &values, symbols, out),
+            Role::RpcStreamMade => self.rpc_stream_made(key, call.end, &values),
             Role::ServerFinish => {
                 let spans = self.goroutines.get(&key).map_or(&[][..], |spans| spans);
                 let id = spans.iter().rfind(|open| open.finishing == Some(call.id));
@@ -236,7 +264,7 @@ impl SpanBuilder {
                     open.is_hijacked = true;
                 }
             }
-            Role::Panic | Role::ServerHeader => {}
+            Role::Panic | Role::ServerHeader | Role::RpcStatus | Role::RpcStreamEnd => {}
         }
     }
 

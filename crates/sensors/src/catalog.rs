@@ -25,6 +25,18 @@ pub enum Role {
     Panic,
     /// A client sends a request and waits for the header of the response.
     ClientRequest,
+    /// A gRPC server handles a call for as long as it runs.
+    RpcServer,
+    /// The status of a call is made for the wire.
+    RpcStatus,
+    /// A gRPC client makes a call and waits for its end.
+    RpcClient,
+    /// A gRPC client begins a stream: within [`Role::RpcClient`] that call's own.
+    RpcStream,
+    /// The stream is made.
+    RpcStreamMade,
+    /// A stream is over.
+    RpcStreamEnd,
     /// A database is asked: for this, or for what its statement begins with.
     Database(Option<&'static str>),
 }
@@ -58,6 +70,18 @@ pub enum Field {
     Tls,
     /// The header.
     Header,
+    /// The first name that a client adds to a header, and its value.
+    AddedName,
+    /// See [`Field::AddedName`].
+    AddedValue,
+    /// Address of a part of the server's `response` that a context is of.
+    OfResponse,
+    /// A call's service and method, `/package.Service/Method`.
+    FullMethod,
+    /// Whom a client speaks to.
+    Target,
+    /// Address of a part of a client's stream.
+    Stream,
     /// Pattern of a route.
     Pattern,
     /// Address of a request's own context, and of those that a context comes from.
@@ -162,6 +186,46 @@ const STREAM: &[Read] = &[
     read(Field::Written, "w.rws.wroteBytes"),
 ];
 
+/// Of a call that a gRPC client makes.
+const ASKED: &[Read] = &[
+    read(Field::FullMethod, "method"),
+    read(Field::Target, "cc.target"),
+    read(
+        Field::AddedName,
+        "ctx.(*context.valueCtx).val.(google.golang.org/grpc/metadata.rawMD).added[0][0]",
+    ),
+    read(
+        Field::AddedValue,
+        "ctx.(*context.valueCtx).val.(google.golang.org/grpc/metadata.rawMD).added[0][1]",
+    ),
+    // That of a handler, and one with metadata of its own; up to gRPC 1.68, and since.
+    read(
+        Field::OfResponse,
+        "&ctx.(*context.valueCtx).val.(*google.golang.org/grpc/internal/transport.Stream).id",
+    ),
+    read(
+        Field::OfResponse,
+        "&ctx.(*context.valueCtx).val.(*google.golang.org/grpc/internal/transport.ServerStream).id",
+    ),
+    read(
+        Field::OfResponse,
+        "&ctx.(*context.valueCtx).Context.(*context.valueCtx).val.(*google.golang.org/grpc/internal/transport.Stream).id",
+    ),
+    read(
+        Field::OfResponse,
+        "&ctx.(*context.valueCtx).Context.(*context.valueCtx).val.(*google.golang.org/grpc/internal/transport.ServerStream).id",
+    ),
+    read(Field::Header, "ctx.(*context.valueCtx).val.(google.golang.org/grpc/metadata.rawMD).md"),
+];
+
+/// What a gRPC server tells the other side.
+const TOLD: &[Read] = &[read(Field::Response, "&s.id"), read(Field::Status, "st.s.Code")];
+
+/// A function of gRPC's transport that writes the status.
+const fn rpc_status(function: &'static str) -> Sensor {
+    Sensor { function, role: Role::RpcStatus, entry: TOLD, exit: &[], context: None }
+}
+
 const FIRST: &[Read] = &[read(Field::Error, "~r0")];
 const ROLLED_BACK: &[Read] = &[FIRST[0], read(Field::ErrorText, "~r0.(*errors.errorString).s")];
 const SECOND: &[Read] = &[read(Field::Error, "~r1")];
@@ -169,7 +233,8 @@ const QUERY: &[Read] = &[read(Field::Statement, "query")];
 const PREPARED: &[Read] = &[read(Field::Statement, "s.query")];
 
 /// All sensors. Functions and fields are those of net/http (`server.go`, `servemux121.go`, `transport.go`) database/sql
-/// (`sql.go`) and runtime (`panic.go`) of Go 1.19 to 1.27.
+/// (`sql.go`) and runtime (`panic.go`) of Go 1.19 to 1.27, and of google.golang.org/grpc 1.63 to 1.85
+/// (`server.go`, `call.go`, `stream.go`, `internal/transport`).
 pub const SENSORS: &[Sensor] = &[
     Sensor {
         function: "net/http.serverHandler.ServeHTTP",
@@ -279,6 +344,70 @@ pub const SENSORS: &[Sensor] = &[
         ],
         context: Some("req.ctx"),
     },
+    // gRPC. Unary calls and streams, known methods and unknown ones go through this.
+    Sensor {
+        function: "google.golang.org/grpc.(*Server).handleStream",
+        role: Role::RpcServer,
+        entry: &[
+            read(Field::Response, "&stream.id"),
+            read(Field::FullMethod, "stream.method"),
+            read(
+                Field::Header,
+                "stream.ctx.(*context.valueCtx).val.(google.golang.org/grpc/metadata.MD)",
+            ),
+        ],
+        exit: &[],
+        context: None,
+    },
+    // Up to gRPC 1.68, and since; the other two within a server of net/http.
+    rpc_status("google.golang.org/grpc/internal/transport.(*http2Server).WriteStatus"),
+    rpc_status("google.golang.org/grpc/internal/transport.(*http2Server).writeStatus"),
+    rpc_status("google.golang.org/grpc/internal/transport.(*serverHandlerTransport).WriteStatus"),
+    rpc_status("google.golang.org/grpc/internal/transport.(*serverHandlerTransport).writeStatus"),
+    // Behind the interceptors of the client.
+    Sensor {
+        function: "google.golang.org/grpc.invoke",
+        role: Role::RpcClient,
+        entry: ASKED,
+        exit: &[
+            read(Field::Error, "~r0"),
+            read(Field::Status, "~r0.(*google.golang.org/grpc/internal/status.Error).s.s.Code"),
+        ],
+        context: None,
+    },
+    Sensor {
+        function: "google.golang.org/grpc.newClientStream",
+        role: Role::RpcStream,
+        entry: ASKED,
+        exit: &[
+            read(Field::Error, "err"),
+            read(Field::Status, "err.(*google.golang.org/grpc/internal/status.Error).s.s.Code"),
+        ],
+        context: None,
+    },
+    Sensor {
+        function: "google.golang.org/grpc.newClientStreamWithParams",
+        role: Role::RpcStreamMade,
+        entry: &[],
+        // A result without a name is the one or the other in debug information.
+        exit: &[
+            read(Field::Stream, "&~r0.(*google.golang.org/grpc.clientStream).cc"),
+            read(Field::Stream, "&~b0.(*google.golang.org/grpc.clientStream).cc"),
+        ],
+        context: None,
+    },
+    Sensor {
+        function: "google.golang.org/grpc.(*clientStream).finish",
+        role: Role::RpcStreamEnd,
+        entry: &[
+            read(Field::Stream, "&cs.cc"),
+            read(Field::Error, "err"),
+            read(Field::ErrorText, "err.(*errors.errorString).s"),
+            read(Field::Status, "err.(*google.golang.org/grpc/internal/status.Error).s.s.Code"),
+        ],
+        exit: &[],
+        context: None,
+    },
     // The other methods of these types call one of these.
     statement("database/sql.(*DB).QueryContext", QUERY),
     statement("database/sql.(*DB).ExecContext", QUERY),
@@ -336,8 +465,16 @@ pub fn selection(options: SensorOptions) -> Selection {
 
 /// Whether a plan watches a function whose calls are spans.
 pub fn is_sensed(plan: &Plan) -> bool {
-    let is_span =
-        |role| matches!(role, Role::ServerRequest | Role::ClientRequest | Role::Database(_));
+    let is_span = |role| {
+        matches!(
+            role,
+            Role::ServerRequest
+                | Role::ClientRequest
+                | Role::RpcServer
+                | Role::RpcClient
+                | Role::Database(_)
+        )
+    };
     let mut traced = plan.functions.iter().filter(|function| function.traced);
     traced.any(|function| {
         SENSORS.iter().any(|sensor| sensor.function == function.name && is_span(sensor.role))

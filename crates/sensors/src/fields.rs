@@ -126,6 +126,13 @@ impl<'a> Values<'a> {
         }
     }
 
+    /// The value that a client adds to a header first, if its name is that one, in any case.
+    pub(crate) fn added(&self, name: &[u8]) -> Option<&'a [u8]> {
+        let (added, _) = self.bytes(Field::AddedName).ok()?;
+        let (value, len) = self.bytes(Field::AddedValue).ok()?;
+        (added.eq_ignore_ascii_case(name) && len == value.len() as u64).then_some(value)
+    }
+
     /// The first value of a header of that name; `Err` when not all of the headers are there.
     pub(crate) fn header(&self, name: &[u8]) -> Result<Option<&'a [u8]>, String> {
         let (len, entries) = match self.get(Field::Header)? {

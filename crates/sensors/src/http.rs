@@ -21,7 +21,7 @@ impl Attributes {
     }
 
     /// The value, or nothing and the reason.
-    fn take<T>(&mut self, name: &'static str, value: Result<T, &str>) -> Option<T> {
+    pub(crate) fn take<T>(&mut self, name: &'static str, value: Result<T, &str>) -> Option<T> {
         match value {
             Ok(value) => Some(value),
             Err(reason) => {
@@ -74,7 +74,7 @@ fn host_and_port(text: &str) -> (&str, Option<i64>) {
 }
 
 /// Adds an address and, when there is one, a port.
-fn endpoint(
+pub(crate) fn endpoint(
     text: &str,
     names: [&'static str; 2],
     default_port: Option<i64>,

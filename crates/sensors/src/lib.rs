@@ -14,6 +14,7 @@ mod fields;
 mod goroutine;
 mod http;
 mod ids;
+mod rpc;
 mod span;
 mod trace_context;
 

@@ -23,7 +23,11 @@ pub fn line(span: &Value) -> String {
     let attributes = span["attributes"].as_object().unwrap();
     let number = |name: &str| attributes.get(name).map_or("-".to_owned(), Value::to_string);
     let mut line = format!("{} {}", text(span, "kind"), text(span, "name"));
-    _ = write!(line, " {}", number("http.response.status_code"));
+    let status = match attributes.contains_key("rpc.system") {
+        true => "rpc.grpc.status_code",
+        false => "http.response.status_code",
+    };
+    _ = write!(line, " {}", number(status));
     if let Some(url) = attributes.get("url.full") {
         _ = write!(line, " {}", without_port(url.as_str().unwrap()));
     }
@@ -158,13 +162,18 @@ pub fn as_text(trees: BTreeMap<String, usize>) -> String {
     text
 }
 
-/// The trees of so many rounds.
+/// The trees of so many rounds of `requests`.
 pub fn expected(rounds: usize) -> String {
+    times(ROUND, rounds)
+}
+
+/// The trees of so many rounds, of which one has these.
+pub fn times(round: &str, rounds: usize) -> String {
     let times = |line: &str| match line.split_once(' ') {
         Some((count, rest)) if !count.is_empty() => {
             format!("{} {rest}\n", rounds * count.parse::<usize>().unwrap())
         }
         _ => format!("{line}\n"),
     };
-    ROUND.lines().map(times).collect()
+    round.lines().map(times).collect()
 }

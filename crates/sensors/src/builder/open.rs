@@ -3,6 +3,7 @@
 use crate::catalog::Field;
 use crate::fields::Values;
 use crate::http::{self, Attributes};
+use crate::rpc;
 use crate::span::{Attribute, Link, Span, SpanContext, SpanEvent, SpanKind, Status, Witness};
 use timeline::{Call, End};
 
@@ -44,6 +45,11 @@ pub(super) struct Open {
     /// The call that brings the response to its end.
     pub(super) finishing: Option<u64>,
     pub(super) is_hijacked: bool,
+    /// Whether it is a stream of a gRPC client, which goes on behind the call that began it; and its address.
+    pub(super) is_stream: bool,
+    /// Whether it is a unary call of a gRPC client, whose own stream is no span.
+    pub(super) is_call: bool,
+    pub(super) stream_at: Option<u64>,
 }
 
 impl Open {
@@ -70,7 +76,14 @@ impl Open {
             answered: None,
             finishing: None,
             is_hijacked: false,
+            is_stream: false,
+            is_call: false,
+            stream_at: None,
         }
+    }
+
+    pub(super) fn start_ns(&self) -> u64 {
+        self.start_ns
     }
 
     fn set(&mut self, name: &'static str, value: Attribute) {
@@ -146,6 +159,32 @@ impl Open {
                 self.failed(name.as_deref().unwrap_or("_OTHER"));
             }
             Err(reason) => self.attributes.unavailable.push(("error.type", reason.to_owned())),
+        }
+    }
+
+    /// How a gRPC call went: its code, or an error that has none.
+    pub(super) fn rpc_ended(
+        &mut self,
+        values: &Values<'_>,
+        type_name: &mut dyn FnMut(u64) -> Option<String>,
+    ) {
+        // The end of a stream is no failure (`io.EOF`).
+        let is_end = values.bytes(Field::ErrorText).is_ok_and(|(text, _)| text == b"EOF");
+        match values.dynamic_type(Field::Error) {
+            Ok(None) => self.rpc_code(0),
+            Ok(Some(_)) if is_end => self.rpc_code(0),
+            Ok(Some(descriptor)) => match values.int(Field::Status) {
+                Ok(code) => self.rpc_code(code),
+                Err(_) => self.failed(type_name(descriptor).as_deref().unwrap_or("_OTHER")),
+            },
+            Err(reason) => self.attributes.unavailable.push((rpc::STATUS, reason.to_owned())),
+        }
+    }
+
+    pub(super) fn rpc_code(&mut self, code: i64) {
+        self.set(rpc::STATUS, Attribute::Int(code));
+        if let Some(name) = rpc::failure(self.kind, code) {
+            self.failed(&name);
         }
     }
 

@@ -298,3 +298,53 @@ fn a_trace_is_sampled_as_a_whole() {
     let sampled: Vec<_> = story.spans.iter().map(|span| span.sampled_by_parent).collect();
     assert_eq!(sampled, [Some(false), Some(false), Some(false), None, Some(true)]);
 }
+
+#[test]
+fn a_stream_is_nobodys_frame_and_ends_where_it_ends() {
+    const BEGIN: &str = "google.golang.org/grpc.newClientStream";
+    const MADE: &str = "google.golang.org/grpc.newClientStreamWithParams";
+    const END: &str = "google.golang.org/grpc.(*clientStream).finish";
+    let mut story = Story::new();
+    let at = |address| (Field::Stream, Value::Pointer(address));
+    let no_error = (Field::Error, Value::NilInterface);
+    for address in [0xc0, 0xd0] {
+        story.enter(4, BEGIN, &[(Field::FullMethod, text("/shop.Shop/Chat"))]);
+        story.enter(4, MADE, &[]).leave(4, MADE, End::Return, &[at(address)]);
+        story.leave(4, BEGIN, End::Return, std::slice::from_ref(&no_error));
+    }
+    story.call(4, "stock.test");
+    // It is ended twice, and not where it was begun; the other one never.
+    for goid in [9, 4] {
+        story.enter(goid, END, &[at(0xc0), no_error.clone()]).done(goid, END, &[]);
+    }
+    let expected = "\
+GET | client t0 s1 tree s1 | g4 9-10 us unset 0 left
+shop.Shop/Chat | client t2 s3 tree s3 | g4 1-11 us unset 0 left
+shop.Shop/Chat | client t4 s5 tree s5 | g4 5-14 us unfinished unset 0 left
+";
+    assert_eq!(story.told(), expected);
+    assert!(story.builder.streams.is_empty());
+}
+
+#[test]
+fn a_unary_call_has_no_span_for_its_own_stream() {
+    const CALL: &str = "google.golang.org/grpc.invoke";
+    const BEGIN: &str = "google.golang.org/grpc.newClientStream";
+    let mut story = Story::new();
+    let added = [(Field::AddedName, text("TraceParent")), (Field::AddedValue, text(SENT))];
+    let begin = [&added[..], &[(Field::FullMethod, text("/shop.Shop/Get"))]].concat();
+    story.enter(4, CALL, &begin).enter(4, BEGIN, &begin).done(4, BEGIN, &[]);
+    let failed = Value::Interface { type_word: 1, data: 0 };
+    story.leave(4, CALL, End::Return, &[(Field::Error, failed), (Field::Status, Value::Int(5))]);
+    let expected = "shop.Shop/Get | client t0 s1 tree s1 | g4 1-4 us error 0 left\n";
+    assert_eq!(story.told(), expected);
+    let told = attributes(&mut story);
+    let expected = "\
+error.type = NOT_FOUND
+rpc.grpc.status_code = 5
+rpc.method = Get
+rpc.service = shop.Shop
+rpc.system = grpc
+";
+    assert_eq!(told, expected);
+}
