@@ -310,6 +310,7 @@ impl Capture for TrampolineCapture {
             counters.produced += produced;
             counters.lost += lost;
             counters.unfinished += unfinished;
+            counters.rejected += one.reader.rejected(&one.target.area.rings);
         }
         Ok(counters)
     }

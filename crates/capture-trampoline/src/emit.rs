@@ -15,6 +15,7 @@
 #![deny(unsafe_code)]
 
 mod body;
+mod condition;
 mod fetch;
 mod hook;
 mod live;

@@ -5,6 +5,7 @@
 //! ring:    header page | data: `bytes`, a power of two | slack
 //! header:   0 head  u64   bytes reserved since the start; the target adds to it
 //!           8 drops u64   records that found the ring full; the target counts
+//!          16 rejected u64 hits that a condition rejected; the target counts
 //!          64 limit u64   head may not pass it; the reader sets it to bytes consumed + `bytes`
 //! ```
 //! A record is reserved by a compare-and-swap of `head`, then filled, then its time is
@@ -36,6 +37,8 @@ pub const UNIT: usize = 32;
 pub const HEAD: u32 = 0;
 /// Offset of `drops` in a ring.
 pub const DROPS: u32 = 8;
+/// Offset of `rejected` in a ring.
+pub const REJECTED: u32 = 16;
 /// Offset of `limit` in a ring; a cache line of its own, since the reader writes it.
 pub const LIMIT: u32 = 64;
 /// Offset of the data in a ring: one page.

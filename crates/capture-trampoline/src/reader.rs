@@ -476,6 +476,12 @@ impl Reader {
         let unfinished = self.progress.iter().map(|progress| progress.unfinished).sum();
         (self.produced, drops.wrapping_add(spoiled), unfinished)
     }
+
+    /// Hits that a condition rejected.
+    pub(crate) fn rejected(&self, view: &View) -> u64 {
+        let rings = (0..self.rings.count).map(|index| Ring::of(view, &self.rings, index));
+        rings.map(|ring| ring.rejected()).fold(0, u64::wrapping_add)
+    }
 }
 
 #[cfg(test)]

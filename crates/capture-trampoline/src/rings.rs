@@ -1,6 +1,6 @@
 //! The rings as the reader sees them.
 
-use crate::layout::{DATA, DROPS, HEAD, LIMIT, Rings, UNIT};
+use crate::layout::{DATA, DROPS, HEAD, LIMIT, REJECTED, Rings, UNIT};
 use crate::view::View;
 use std::sync::atomic::Ordering::{self, Relaxed};
 
@@ -28,6 +28,11 @@ impl<'a> Ring<'a> {
     /// Records that found it full, as the target counts.
     pub(crate) fn drops(&self) -> u64 {
         self.view.load(self.start + DROPS as usize)
+    }
+
+    /// Hits that a condition rejected, as the target counts.
+    pub(crate) fn rejected(&self) -> u64 {
+        self.view.load(self.start + REJECTED as usize)
     }
 
     /// Lets the target fill up what lies before `consumed`.

@@ -7,12 +7,12 @@ mod common;
 
 use address::{Avma, MemoryError};
 use capture_trampoline::emit::Refused;
-use capture_trampoline::layout::DROPS;
+use capture_trampoline::layout::{DROPS, REJECTED};
 use common::hand::{FUNCTIONS, Hand};
 use common::machine::{Goroutine, Machine, State};
-use probe::interpret::{Registers, interpret};
+use probe::interpret::{Registers, interpret_hit};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use wire::{Body, Elements, Field, FieldStatus, Fields, IMAGE_PLACE, Op, OpCode};
+use wire::{Body, Elements, Field, FieldStatus, Fields, IMAGE_PLACE, Op, OpCode, SiteKind};
 
 /// Reads that may fault and their landings, for the handler.
 static LOADS: AtomicPtr<(Avma, Avma)> = AtomicPtr::new(std::ptr::null_mut());
@@ -261,6 +261,66 @@ fn nest(random: &mut Random, ops: &mut Vec<Op>, depth: u8) {
     }
 }
 
+/// Ways to reject a hit.
+fn condition(random: &mut Random) -> Vec<Op> {
+    let mut ops = Vec::new();
+    for _ in 0..random.below(4) {
+        let mut way = vec![Op::new(OpCode::Reject, 0, 0)];
+        for _ in 0..=random.below(2) {
+            let skip = [OpCode::SkipZero, OpCode::SkipNonZero][random.below(2) as usize];
+            let mut guard = question(random);
+            guard.push(Op::new(skip, 0, way.len() as i64));
+            guard.extend(way);
+            way = guard;
+        }
+        ops.extend(way);
+    }
+    ops
+}
+
+/// What a condition asks, with all ops that may stand there.
+fn question(random: &mut Random) -> Vec<Op> {
+    let word = [1, 2, 4, 8, 17, 18, 20, 24, 3][random.below(9) as usize];
+    let mut ops = match random.below(12) {
+        0 => vec![Op::new(OpCode::Image, 0, random.next() as i64)],
+        1 => vec![Op::new(OpCode::StackSlot, 0, 0), Op::new(OpCode::Narrow, 17, 0)],
+        2 => vec![Op::new(OpCode::CurrentG, 0, 0)],
+        3 => vec![],
+        _ => vec![any_register(random)],
+    };
+    match random.below(8) {
+        0 => ops.push(Op::new(OpCode::Narrow, word, 0)),
+        1 => ops.push(Op::new(OpCode::NilCheck, 0, 0)),
+        2 => ops.push(Op::new(OpCode::Deref, 0, 0)),
+        3 => ops.push(Op::new(OpCode::Add, 0, (random.next() | 1 << 60) as i64 >> random.below(8))),
+        4 => ops.push(Op::new(OpCode::Image, IMAGE_PLACE, random.next() as i64)),
+        _ => {}
+    }
+    match random.below(5) {
+        0 => {}
+        1 => ops.push(Op::new(OpCode::Load, word, 0)),
+        2 | 3 => {
+            let most = [0, 1, 7, 8, 24, 1024, -1][random.below(7) as usize];
+            let length = if random.below(3) == 0 { random.next() as i64 } else { 0 };
+            if random.below(4) > 0 {
+                ops.extend([Op::new(OpCode::SetAux, 0, 0), any_register(random)]);
+            }
+            ops.push(Op::new(OpCode::Touch, 0, most));
+            ops.push(Op::new(OpCode::AddAux, 0, length - random.below(3) as i64 * 8));
+            for _ in 0..random.below(3) {
+                ops.push(Op::new(OpCode::Match, word, (random.next() >> random.below(64)) as i64));
+            }
+            ops.push(Op::new(OpCode::GetAux, 0, 0));
+        }
+        _ => ops.extend([Op::new(OpCode::SetAux, 0, 0), any_register(random)]),
+    }
+    if random.below(3) > 0 {
+        let imm = [0, 1, -1, 255, 1 << 40, random.next() as i64][random.below(6) as usize];
+        ops.push(Op::new(OpCode::Compare, random.below(32) as u8, imm));
+    }
+    ops
+}
+
 fn state(random: &mut Random, memory: &Memory, g: u64) -> State {
     let mut state = State::default();
     state.gpr.fill_with(|| memory.word(random));
@@ -279,14 +339,20 @@ fn reads_are_those_of_the_reference_interpreter_whatever_can_be_read() {
     let hand = Hand::new();
     let mut random = Random(0xfeed_1234_5678_9abc);
     let (mut statuses, mut system_hits, mut large) = ([0; 4], 0, 0);
+    let (mut rejected, mut conditional) = (0, 0);
     // Function 0 has a stack check and a frame.
     assert_eq!(FUNCTIONS[0].0, "frame");
     let programs = std::env::var("GOSPECT_FETCH_PROGRAMS").map_or(400, |n| n.parse().unwrap());
     for round in 0..programs {
         let memory = Memory::new(&mut random);
-        let args = program(&mut random);
-        let mut plan = hand.plan(&args, &[]);
+        let (condition, args) = (condition(&mut random), program(&mut random));
+        let mut plan = hand.plan(&[&condition[..], &args].concat(), &[]);
         plan.sites.retain(|site| site.function == 0);
+        for site in plan.sites.iter_mut().filter(|site| site.kind == SiteKind::Entry) {
+            site.condition = condition.len() as u16;
+            site.program.start += condition.len() as u32;
+            site.program.len -= site.condition;
+        }
         let machine = Machine::new(&hand, &plan, (1, 1 << 16), true);
         if let [(0, Refused::Payload(_))] = machine.emitted.refused[..] {
             large += 1;
@@ -296,7 +362,7 @@ fn reads_are_those_of_the_reference_interpreter_whatever_can_be_read() {
         let loads = machine.emitted.loads.clone().leak();
         LOADS_LEN.store(loads.len(), Ordering::Release);
         LOADS.store(loads.as_mut_ptr(), Ordering::Release);
-        let mut position = 0;
+        let (mut position, mut rejected_here) = (0, 0);
         for call in 0..12 {
             let goid = if call % 3 == 0 { 0 } else { 5 };
             let g = Goroutine::new(goid, 1 << 40, 5, 8);
@@ -313,20 +379,28 @@ fn reads_are_those_of_the_reference_interpreter_whatever_can_be_read() {
                 xmm: Some(before.low_halves()),
                 bias: machine.options.bias.0,
             };
-            let want = interpret(&args, &registers, g.address(), &read);
+            let decides = if goid == 0 { &[][..] } else { &condition };
+            conditional += u32::from(!decides.is_empty());
+            let want = interpret_hit(decides, &args, &registers, g.address(), &read);
             let mut got = Vec::new();
             machine.drain(0, &mut position, |header, rest| {
                 got.push(machine.payload(&header, rest));
                 system_hits += u32::from(header.system_stack);
             });
-            assert_eq!(got.len(), 2);
-            assert_eq!(got[0], want, "round {round}, call {call}: {args:?}");
-            for Field { status, .. } in Fields::new(&want) {
+            // The exit is recorded whatever became of the entry.
+            let seen = (got.len() == 2).then(|| got.swap_remove(0));
+            assert_eq!(got.len(), 1);
+            assert_eq!(seen, want, "round {round}, call {call}: {condition:?} {args:?}");
+            rejected_here += u64::from(want.is_none());
+            for Field { status, .. } in Fields::new(&want.unwrap_or_default()) {
                 statuses[status as usize] += 1;
             }
         }
         assert_eq!(machine.word(0, DROPS).load(Ordering::Relaxed), 0);
+        assert_eq!(machine.word(0, REJECTED).load(Ordering::Relaxed), rejected_here);
+        rejected += rejected_here;
     }
+    assert!(rejected > 300 && u64::from(conditional) > 2 * rejected, "{rejected} {conditional}");
     // The cases that matter have occurred.
     assert!(large < programs / 8, "{large}");
     assert!(statuses[FieldStatus::Ok as usize] > 1000, "{statuses:?}");

@@ -41,7 +41,8 @@ struct scratch {
 	__u32 has_last;
 	__u32 last_at;
 	__u32 last_len;
-	__u32 pad;
+	/* Nothing of the hit is wanted. */
+	__u32 rejected;
 	struct block blocks[MAX_BLOCKS];
 	__u8 payload[MAX_PAYLOAD + MAX_FIELD_DATA];
 };
@@ -73,17 +74,19 @@ static __always_inline void fetch_reset(struct scratch *s)
 	s->failure = FIELD_OK;
 }
 
+/* `decides` is 0 where the site's condition is to be passed over. */
 static __always_inline void fetch_start(struct scratch *s, const struct pt_regs *regs,
-					const struct site_config *site, __u64 g)
+					const struct site_config *site, __u64 g, int decides)
 {
 	s->used = 0;
 	s->g = g;
 	s->sp_first = regs->sp + site->sp_delta;
 	s->bias = regs->ip - site->address;
-	s->next_op = site->program_start;
+	s->next_op = site->program_start - (decides ? site->condition_len : 0);
 	s->end_op = site->program_start + site->program_len;
 	s->open_blocks = 0;
 	s->has_last = 0;
+	s->rejected = 0;
 	/* Hardware order: what the ops number registers by. */
 	s->gpr[0] = regs->ax;
 	s->gpr[1] = regs->cx;
@@ -314,6 +317,86 @@ static __always_inline void skip(struct scratch *s, __s64 n, int is_met)
 	fetch_reset(s);
 }
 
+/* The integer at `from`, 0 and the field failed when it can not be read. */
+static __always_inline __u64 load_word(struct scratch *s, __u8 a, __u64 from)
+{
+	__u32 size = a & WORD_SIZE;
+	__u64 word = 0;
+
+	if (s->failure)
+		return 0;
+	if (size != 1 && size != 2 && size != 4)
+		size = 8;
+	if (read_user(&word, size, from)) {
+		s->failure = FIELD_FAULT;
+		return 0;
+	}
+	return word;
+}
+
+/* The low bytes of `word` as the integer that `a` says. */
+static __always_inline __u64 narrow(__u64 word, __u8 a)
+{
+	switch (a & (WORD_SIZE | WORD_SIGNED)) {
+	case 1:
+		return (__u8)word;
+	case 2:
+		return (__u16)word;
+	case 4:
+		return (__u32)word;
+	case 1 | WORD_SIGNED:
+		return (__s64)(word << 56) >> 56;
+	case 2 | WORD_SIGNED:
+		return (__s64)(word << 48) >> 48;
+	case 4 | WORD_SIGNED:
+		return (__s64)(word << 32) >> 32;
+	default:
+		return word;
+	}
+}
+
+static __always_inline int relates(__u8 a, __u64 left, __u64 right)
+{
+	int order = a & RELATION_ORDER, is_less, is_greater, holds;
+
+	if (a & RELATION_UNSIGNED) {
+		is_less = left < right;
+		is_greater = left > right;
+	} else {
+		is_less = (__s64)left < (__s64)right;
+		is_greater = (__s64)left > (__s64)right;
+	}
+	holds = order == ORDER_LESS    ? is_less :
+		order == ORDER_GREATER ? is_greater :
+					 left == right;
+	return a & RELATION_NEGATED ? !holds : holds;
+}
+
+static __always_inline void touch(struct scratch *s, __s64 max)
+{
+	__u64 most = clamp_len(max), len = s->aux < most ? s->aux : most;
+	__u8 byte;
+
+	if ((__s64)s->aux < 0)
+		fail(s, FIELD_FAULT);
+	if (s->failure || !len)
+		return;
+	if (read_user(&byte, 1, s->acc) || read_user(&byte, 1, s->acc + len - 1))
+		s->failure = FIELD_FAULT;
+}
+
+static __always_inline void match(struct scratch *s, const struct op *op)
+{
+	__u32 size = op->a & WORD_SIZE;
+	__u64 word;
+
+	if (s->aux)
+		return;
+	word = load_word(s, op->a, s->acc);
+	s->aux = word ^ op->imm;
+	s->acc += size == 1 || size == 2 || size == 4 ? size : 8;
+}
+
 static __always_inline int fetch_op(struct scratch *s, const struct op *op)
 {
 	__u64 len;
@@ -379,6 +462,29 @@ static __always_inline int fetch_op(struct scratch *s, const struct op *op)
 	case OP_SKIP_ZERO:
 		skip(s, op->imm, s->acc == 0);
 		break;
+	case OP_LOAD:
+		s->acc = narrow(load_word(s, op->a, s->acc), op->a);
+		break;
+	case OP_NARROW:
+		s->acc = narrow(s->acc, op->a);
+		break;
+	case OP_COMPARE:
+		s->acc = op->a & RELATION_WITH_AUX ? relates(op->a, s->aux, s->acc) :
+						     relates(op->a, s->acc, op->imm);
+		break;
+	case OP_TOUCH:
+		touch(s, op->imm);
+		break;
+	case OP_ADD_AUX:
+		s->aux += op->imm;
+		break;
+	case OP_MATCH:
+		match(s, op);
+		break;
+	case OP_REJECT:
+		s->used = 0;
+		s->rejected = 1;
+		return STOP;
 	default:
 		return STOP;
 	}
@@ -427,10 +533,10 @@ static __always_inline void fetch_run(struct scratch *s, int bounded_loop)
 	struct fetch_context context = { s };
 
 	if (!bounded_loop) {
-		bpf_loop(MAX_STEPS, fetch_step, &context, 0);
+		bpf_loop(MAX_STEPS + MAX_CONDITION_OPS, fetch_step, &context, 0);
 		return;
 	}
-	for (int i = 0; i < MAX_STEPS; i++)
+	for (int i = 0; i < MAX_STEPS + MAX_CONDITION_OPS; i++)
 		if (fetch_bounded_step(s))
 			return;
 }

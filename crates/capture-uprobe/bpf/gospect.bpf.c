@@ -359,9 +359,13 @@ int hit_fetch(struct pt_regs *regs)
 	}
 	touch_next(ring);
 	look_at_target(&look, cpu, ids, regs, cookie);
-	fetch_start(s, regs, site, look.g);
+	/* Of a goroutine's own stack alone every way to leave a call is seen without a later entry. */
+	fetch_start(s, regs, site, look.g, look.goid && !look.stack);
 	fetch_run(s, config.bounded_loop);
-	put_record(ring, cpu, ids, s, &look, id);
+	if (s->rejected && site->kind == SITE_ENTRY)
+		__sync_fetch_and_add(&cpu->rejected, 1);
+	else
+		put_record(ring, cpu, ids, s, &look, id);
 	/* The release needs no more than compiler order: only this CPU sees the slot. */
 	*(volatile __u32 *)&s->claimed = 0;
 	return 0;

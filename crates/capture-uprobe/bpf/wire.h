@@ -9,6 +9,7 @@
 
 #define MAX_PROGRAM_OPS 512
 #define MAX_STEPS 4096
+#define MAX_CONDITION_OPS 128
 #define MAX_BLOCKS 8
 #define MAX_FIELD_DATA 1024
 #define FIELD_HEADER 8
@@ -64,9 +65,14 @@ struct site_config {
 	__u16 program_len;
 	__u32 program_start;
 	__s32 sp_delta;
-	__u32 zero;
+	/* Ops right before the program that decide whether the hit is wanted. */
+	__u16 condition_len;
+	__u16 zero;
 	__u64 address;
 };
+
+/* Of site_config.kind. */
+#define SITE_ENTRY 0
 
 enum op_code {
 	OP_REG = 1,
@@ -89,7 +95,26 @@ enum op_code {
 	OP_SKIP_NON_ZERO = 18,
 	OP_SKIP_ZERO = 19,
 	OP_IMAGE = 20,
+	OP_LOAD = 21,
+	OP_NARROW = 22,
+	OP_COMPARE = 23,
+	OP_TOUCH = 24,
+	OP_ADD_AUX = 25,
+	OP_MATCH = 26,
+	OP_REJECT = 27,
 };
+
+/* Operand of loads: the size of the integer, and whether its sign is extended. */
+#define WORD_SIZE 15
+#define WORD_SIGNED 16
+
+/* Operand of comparisons. */
+#define RELATION_ORDER 3
+#define ORDER_LESS 1
+#define ORDER_GREATER 2
+#define RELATION_NEGATED 4
+#define RELATION_UNSIGNED 8
+#define RELATION_WITH_AUX 16
 
 /* A type's descriptor: its size first, its kind, and of a pointer what it points to. */
 #define TYPE_KIND 23
@@ -173,6 +198,8 @@ struct cpu {
 	__u64 foreign;
 	/* Bytes reserved behind headers: what else is reserved is 64 for each record. */
 	__u64 payload_bytes;
+	/* Hits that a condition rejected: no record, and none lost. */
+	__u64 rejected;
 	struct seen seen[1 << SEEN_BITS];
 };
 
@@ -197,6 +224,7 @@ _Static_assert(sizeof(struct site_config) == 24, "site_config");
 AT(site_config, program_len, 2);
 AT(site_config, program_start, 4);
 AT(site_config, sp_delta, 8);
+AT(site_config, condition_len, 12);
 AT(site_config, address, 16);
 _Static_assert(sizeof(struct op) == 16, "op");
 AT(op, a, 1);
@@ -215,3 +243,4 @@ AT(cpu, ring, 0);
 AT(cpu, lost, 8);
 AT(cpu, foreign, 16);
 AT(cpu, payload_bytes, 24);
+AT(cpu, rejected, 32);

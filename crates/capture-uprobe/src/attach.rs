@@ -175,7 +175,7 @@ fn fetches(plan: &Plan, id: u32) -> bool {
 
 /// Whether the program for sites that read nothing will not do.
 pub(crate) fn needs_fetching(site: &Site) -> bool {
-    site.program.len > 0 || site.guard.is_some()
+    site.program.len > 0 || site.condition > 0 || site.guard.is_some()
 }
 
 /// Attaches `ids`, which all have a fetch program or all have none.

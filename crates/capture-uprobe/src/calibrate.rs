@@ -122,6 +122,7 @@ fn site(address: u64) -> Result<Site, Error> {
         g_source: GSource::R14,
         program: Program::default(),
         guard: None,
+        condition: 0,
     })
 }
 

@@ -176,6 +176,7 @@ impl Capture for UprobeCapture {
             counters.lost += word(&cpu, LOST);
             counters.foreign += word(&cpu, 16);
             payloads += word(&cpu, 24);
+            counters.rejected += word(&cpu, 32);
         }
         // What is reserved is a header for each record, and the payloads.
         counters.produced = self.reader.reserved().saturating_sub(payloads) / HEADER_SIZE as u64;

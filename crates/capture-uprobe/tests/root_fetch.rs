@@ -5,11 +5,14 @@
 mod support;
 
 use address::{Avma, MemoryError};
+use capture::Capture as _;
 use capture_uprobe::Options;
-use probe::interpret::{Registers, interpret};
+use probe::interpret::{Registers, interpret_hit};
 use std::os::fd::AsRawFd as _;
 use support::{drain_hits, exclusive, install, plan, run, sled_address};
-use wire::{Body, Elements, FieldStatus, Fields, MAX_PROGRAM_OPS, Op, OpCode, Record};
+use wire::{
+    Body, Elements, FieldStatus, Fields, MAX_CONDITION_OPS, MAX_PROGRAM_OPS, Op, OpCode, Record,
+};
 
 /// Numbers that are the same on every run.
 struct Random(u64);
@@ -86,8 +89,15 @@ fn op(random: &mut Random) -> Op {
         SkipZero,
         SkipNonZero,
         Image,
+        Load,
+        Narrow,
+        Compare,
+        Touch,
+        AddAux,
+        Match,
+        Reject,
     ]);
-    let a = random.pick(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 14, 15, 16, 255]);
+    let a = random.pick(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 14, 15, 16, 17, 18, 20, 24, 255]);
     let imm = match random.below(6) {
         0..3 => random.below(64) as i64 * 8,
         3 => random.below(1100) as i64,
@@ -182,7 +192,50 @@ fn program(random: &mut Random) -> Vec<Op> {
     ops
 }
 
-fn compare(options: Options, seed: u64, programs: usize) -> [usize; 6] {
+/// A value that is asked about, and what comes of it: ways to reject a hit as real conditions have.
+fn condition(random: &mut Random) -> Vec<Op> {
+    let mut ops = Vec::new();
+    for _ in 0..random.below(4) {
+        let mut way = vec![Op::new(OpCode::Reject, 0, 0)];
+        for _ in 0..=random.below(2) {
+            let skip = random.pick(&[OpCode::SkipZero, OpCode::SkipNonZero]);
+            let mut guard = question(random);
+            guard.push(Op::new(skip, 0, way.len() as i64));
+            guard.extend(way);
+            way = guard;
+        }
+        ops.extend(way);
+    }
+    ops.truncate(MAX_CONDITION_OPS);
+    ops
+}
+
+fn question(random: &mut Random) -> Vec<Op> {
+    let register = |random: &mut Random| Op::new(OpCode::Reg, random.below(16) as u8, 0);
+    let word = random.pick(&[1, 2, 4, 8, 17, 18, 20, 24]);
+    let mut ops = vec![register(random)];
+    match random.below(4) {
+        0 => ops.push(Op::new(OpCode::Narrow, word, 0)),
+        1 => ops.push(Op::new(OpCode::Load, word, 0)),
+        2 => {
+            ops.extend([Op::new(OpCode::SetAux, 0, 0), register(random)]);
+            ops.push(Op::new(OpCode::Touch, 0, random.below(1100) as i64));
+            let length = random.below(3) as i64 * -8;
+            ops.push(Op::new(OpCode::AddAux, 0, length));
+            ops.push(Op::new(OpCode::Match, word, random.below(300) as i64));
+            ops.push(Op::new(OpCode::GetAux, 0, 0));
+        }
+        _ => ops.extend([Op::new(OpCode::SetAux, 0, 0), register(random)]),
+    }
+    if random.below(2) == 0 {
+        let relation = random.below(32) as u8;
+        ops.push(Op::new(OpCode::Compare, relation, random.pick(&[0, 1, -1, 255, 1 << 40])));
+    }
+    ops
+}
+
+/// What became of the fields, and how many hits were rejected.
+fn compare(options: Options, seed: u64, programs: usize) -> ([usize; 6], usize) {
     let mut random = Random(seed);
     let words = memory(&mut random);
     let at = |random: &mut Random| words[WORDS..].as_ptr() as u64 + random.below(WORDS as u64) * 8;
@@ -197,26 +250,46 @@ fn compare(options: Options, seed: u64, programs: usize) -> [usize; 6] {
     registers[4] = words[WORDS..].as_ptr() as u64 + 8 * 2048;
     registers[14] = at(&mut random);
     let addresses: Vec<_> = (0..programs).map(sled_address).collect();
+    let conditions: Vec<_> = (0..programs).map(|_| condition(&mut random)).collect();
     let programs: Vec<_> = (0..programs).map(|_| program(&mut random)).collect();
-    let plan = plan(&addresses, &programs);
+    let whole: Vec<_> =
+        conditions.iter().zip(&programs).map(|(c, p)| [&c[..], p].concat()).collect();
+    let mut plan = plan(&addresses, &whole);
+    for (site, condition) in plan.sites.iter_mut().zip(&conditions) {
+        site.condition = condition.len() as u16;
+        site.program.start += condition.len() as u32;
+        site.program.len -= site.condition;
+    }
     let mut capture = install(&plan, 64 << 20, options);
     run(&registers);
     let records = drain_hits(&mut capture);
-    assert_eq!(records.len(), programs.len());
+    let mut records = records.iter().map(|bytes| Record::parse(bytes).unwrap()).peekable();
+    // Where it is not known whose the hit is, and on system stacks, nothing is rejected.
+    let mut goid = [0; 8];
+    read(Avma(registers[14] + 16), &mut goid).unwrap();
+    let decides = u64::from_le_bytes(goid) != 0;
 
     let sp_first = registers[4].wrapping_add(support::PUSHED);
     let state = Registers { gpr: registers, sp_first, xmm: None, bias: support::BIAS };
-    let mut statuses = [0; 6];
-    for (bytes, ops) in records.iter().zip(&programs) {
-        let record = Record::parse(bytes).unwrap();
-        assert_eq!(bytes.len(), record.wire_len());
-        let expected = interpret(ops, &state, registers[14], &read);
-        assert!(record.payload == expected, "{ops:?}\n{:?}\n{expected:?}", record.payload);
-        for field in Fields::new(record.payload) {
+    let (mut statuses, mut rejected) = ([0; 6], 0);
+    for (site, (condition, ops)) in (0u32..).zip(conditions.iter().zip(&programs)) {
+        let condition = if decides { &condition[..] } else { &[] };
+        let expected = interpret_hit(condition, ops, &state, registers[14], &read);
+        let record = records.next_if(|record| record.site == site);
+        let payload = record.map(|record| record.payload);
+        assert!(
+            payload == expected.as_deref(),
+            "{condition:?}\n{ops:?}\n{payload:?}\n{expected:?}"
+        );
+        rejected += usize::from(expected.is_none());
+        for field in Fields::new(payload.unwrap_or_default()) {
             statuses[field.status as usize] += 1;
         }
     }
-    statuses
+    assert!(records.next().is_none());
+    let counters = capture.counters().unwrap();
+    assert_eq!((counters.rejected, counters.lost), (rejected as u64, 0));
+    (statuses, rejected)
 }
 
 #[test]
@@ -226,12 +299,15 @@ fn bpf_interprets_fetch_programs_as_the_reference_does() {
     let most: u64 = programs / 5_000;
     for (bounded_loop, seeds) in [(false, 1..=most), (true, most + 1..=most + 4)] {
         let options = Options { bounded_loop, ..Options::default() };
-        let mut seen = [0; 6];
+        let (mut seen, mut rejected) = ([0; 6], 0);
         for seed in seeds {
-            for (sum, n) in seen.iter_mut().zip(compare(options, seed, 5_000)) {
+            let (statuses, more) = compare(options, seed, 5_000);
+            rejected += more;
+            for (sum, n) in seen.iter_mut().zip(statuses) {
                 *sum += n;
             }
         }
+        assert!(rejected > 1000, "{bounded_loop}: {rejected}");
         // Every outcome was among them.
         use FieldStatus::*;
         for status in [Ok, Fault, Nil, NoRoom, NoRegister] {

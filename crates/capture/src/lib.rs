@@ -55,6 +55,8 @@ pub struct Counters {
     pub unfinished: u64,
     /// Hits of processes outside the scope, dropped without a record.
     pub foreign: u64,
+    /// Hits that the condition of their site rejected: neither a record nor a loss.
+    pub rejected: u64,
 }
 
 /// Why a backend cannot do its work here.

@@ -175,6 +175,7 @@ impl Capture for Merged {
             lost: first.lost + second.lost,
             unfinished: first.unfinished + second.unfinished,
             foreign: first.foreign + second.foreign,
+            rejected: first.rejected + second.rejected,
         })
     }
 
@@ -213,7 +214,7 @@ mod tests {
         }
 
         fn counters(&self) -> Result<Counters, Error> {
-            Ok(Counters { produced: 1, lost: 2, unfinished: 5, foreign: 3 })
+            Ok(Counters { produced: 1, lost: 2, unfinished: 5, foreign: 3, rejected: 4 })
         }
 
         fn detach(&mut self) -> Result<(), Error> {
@@ -314,7 +315,7 @@ mod tests {
     fn counters_add_up() {
         let merged = Merged::new(script(&[]), script(&[]), Vec::new());
         let counters = merged.counters().unwrap();
-        let both = Counters { produced: 2, lost: 4, unfinished: 10, foreign: 6 };
+        let both = Counters { produced: 2, lost: 4, unfinished: 10, foreign: 6, rejected: 8 };
         assert_eq!(counters, both);
     }
 }

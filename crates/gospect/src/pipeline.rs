@@ -6,6 +6,7 @@ use crate::spans::Spans;
 use output::{Clock, Json, StatBy, SymbolTable, Text, TextOptions};
 use probe::Plan;
 use probe::expression::Request;
+use probe::screen::Screen;
 use std::collections::HashSet;
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -102,7 +103,8 @@ impl Pipeline {
     /// A pipeline for records of `plan`.
     pub fn new(plan: Arc<Plan>, clock: Clock, options: &ShowOptions) -> Self {
         let filter = options.filter(&plan);
-        let filters = !filter.is_empty() || plan.screens.values().any(decides);
+        let at_end = |screen: &Screen| !screen.end.is_empty();
+        let filters = !filter.is_empty() || plan.screens.values().any(at_end);
         let filter = filters.then(|| Filter::new(filter).with_conditions(&plan));
         let text = TextOptions { color: options.color, pids: options.pids };
         let show = match (options.stat, options.format) {
@@ -227,8 +229,12 @@ impl Pipeline {
     }
 
     /// What conditions came to, where there are some.
-    pub fn screened(&self) -> Option<&Screened> {
-        self.filter.as_ref().and_then(Filter::screened)
+    pub fn screened(&self) -> Option<Screened> {
+        self.plan.screens.values().any(decides).then(|| {
+            let mut screened = self.timeline.screened().clone();
+            self.filter.iter().for_each(|filter| screened.add(filter.screened()));
+            screened
+        })
     }
 
     /// Spans written and calls that gave none, where requests are shown.

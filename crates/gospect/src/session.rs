@@ -279,13 +279,14 @@ impl Session {
         self.pipeline.is_done()
     }
 
-    /// Estimated CPU time that the hits so far cost the targets, nanoseconds. Those that were lost cost
-    /// as much as those that came; of two backends only trampolines lose much.
+    /// Estimated CPU time that the hits so far cost the targets, nanoseconds. Those that were lost, or rejected by a
+    /// condition, cost as much as those that came; of two backends only trampolines lose much.
     pub fn cost_ns(&self) -> u64 {
-        let lost = self.capture.counters().map_or(0, |counters| counters.lost);
+        let counters = self.capture.counters().unwrap_or_default();
+        let unseen = counters.lost + counters.rejected;
         let mean = self.cost_ns.checked_div(self.hits).unwrap_or_default();
         let each = if self.has_trampolines { TRAMPOLINE_NS } else { mean };
-        self.cost_ns.saturating_add(each.saturating_mul(lost))
+        self.cost_ns.saturating_add(each.saturating_mul(unseen))
     }
 
     /// Removes the plan from the targets.
@@ -333,14 +334,22 @@ impl Session {
         self.capture.code_effects().map(trampolines)
     }
 
-    /// What the timeline counted.
-    pub fn counters(&self) -> timeline::Counters {
-        self.pipeline.counters()
+    /// What the timeline counted; calls that began and were rejected at the hit are among its entries.
+    pub fn counters(&self) -> anyhow::Result<timeline::Counters> {
+        let rejected = self.capture_counters()?.rejected;
+        let mut counters = self.pipeline.counters();
+        counters.entries += rejected;
+        counters.hidden += rejected;
+        Ok(counters)
     }
 
-    /// What conditions came to, where there are some.
-    pub fn screened(&self) -> Option<&timeline::Screened> {
-        self.pipeline.screened()
+    /// What conditions came to, where there are some, at hits too.
+    pub fn screened(&self) -> anyhow::Result<Option<timeline::Screened>> {
+        let rejected = self.capture_counters()?.rejected;
+        Ok(self.pipeline.screened().map(|mut screened| {
+            screened.hidden += rejected;
+            screened
+        }))
     }
 
     /// See [`Pipeline::spans`].

@@ -168,6 +168,22 @@ impl OpTable {
         program
     }
 
+    /// The same with a condition right before the program.
+    pub fn intern_behind(&mut self, condition: &[Op], ops: &[Op]) -> Program {
+        if condition.is_empty() {
+            return self.intern(ops);
+        }
+        let all = [condition, &ops[..ops.len().min(MAX_PROGRAM_OPS)]].concat();
+        let table = &mut self.ops;
+        let whole = *self.known.entry(all).or_insert_with_key(|all| {
+            let start = table.len() as u32;
+            table.extend_from_slice(all);
+            Program { start, len: all.len() as u16 }
+        });
+        let before = condition.len() as u16;
+        Program { start: whole.start + u32::from(before), len: whole.len - before }
+    }
+
     /// The ops of a program that the table gave out.
     pub fn get(&self, program: Program) -> &[Op] {
         let start = program.start as usize;

@@ -12,6 +12,7 @@ mod declaration;
 mod lexer;
 mod parse;
 mod predicate;
+mod reject;
 mod request;
 mod resolve;
 mod scope;
@@ -20,6 +21,7 @@ mod wants;
 
 pub use declaration::{Declaration, Declarations};
 pub use predicate::{Comparison, Facts, Predicate, Term, Verdict};
+pub(crate) use reject::{Values as HitValues, rejection};
 pub use request::{Params, Request, RequestError};
 pub use resolve::{Failure, resolve};
 pub use scope::{Moment, Scope};

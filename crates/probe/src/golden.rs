@@ -5,7 +5,9 @@ use crate::screen::Screen;
 use crate::value::{Check, ValueKind, ValueSpec};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use wire::{Body, DEREF_MAPPED, Elements, GSource, IMAGE_PLACE, Op, OpCode, SiteKind};
+use wire::{
+    Body, DEREF_MAPPED, Elements, GSource, IMAGE_PLACE, Op, OpCode, Order, Relation, SiteKind, Word,
+};
 
 /// Shows a plan: the image, each function with its sites, programs and values, what is
 /// refused. Stable: equal plans give equal text. A program is written where it is first
@@ -131,6 +133,11 @@ fn write_sites(
     for &id in ids {
         let site = &plan.sites[id];
         write_site(f, id, site)?;
+        let condition = plan.condition(site);
+        if !condition.is_empty() {
+            writeln!(f, "    not recorded if one of these ends with reject:")?;
+            write_fields(f, condition)?;
+        }
         if site.program.len > 0 && shown.insert(site.program.start) {
             write_program(f, plan, site.program)?;
         }
@@ -193,6 +200,33 @@ fn write_fields(f: &mut fmt::Formatter<'_>, ops: &[Op]) -> fmt::Result {
     Ok(())
 }
 
+/// `u4`, `s8`.
+struct WordText(u8);
+
+impl fmt::Display for WordText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Word { size, signed } = Word::of_operand(self.0);
+        write!(f, "{}{size}", if signed { 's' } else { 'u' })
+    }
+}
+
+fn write_relation(f: &mut fmt::Formatter<'_>, relation: Relation, imm: i64) -> fmt::Result {
+    let Relation { order, negated, unsigned, with_aux } = relation;
+    let sign = match (order, negated) {
+        (Order::Equal, false) => "==",
+        (Order::Equal, true) => "!=",
+        (Order::Less, false) => "<",
+        (Order::Less, true) => ">=",
+        (Order::Greater, false) => ">",
+        (Order::Greater, true) => "<=",
+    };
+    let of = if unsigned { " unsigned" } else { "" };
+    match with_aux {
+        true => write!(f, "aux {sign} acc{of}"),
+        false => write!(f, "{sign} {imm}{of}"),
+    }
+}
+
 /// Shows one op, as in `deref` and `add +8`.
 #[derive(Clone, Copy, Debug)]
 pub struct OpText(pub Op);
@@ -236,6 +270,13 @@ impl fmt::Display for OpText {
                 write!(f, "image place {sign}0x{:x}", imm.unsigned_abs())
             }
             OpCode::Image => write!(f, "image {imm:#x}"),
+            OpCode::Load => write!(f, "load {}", WordText(a)),
+            OpCode::Narrow => write!(f, "as {}", WordText(a)),
+            OpCode::Compare => write_relation(f, Relation::of_operand(a), imm),
+            OpCode::Touch => write!(f, "touch {imm}"),
+            OpCode::AddAux => write!(f, "add aux {imm:+}"),
+            OpCode::Match => write!(f, "match {} {imm:#x}", WordText(a)),
+            OpCode::Reject => f.write_str("reject"),
         }
     }
 }
@@ -260,6 +301,7 @@ mod tests {
             g_source: if function == 0 { GSource::R14 } else { GSource::Tls },
             program,
             guard: None,
+            condition: 0,
         }
     }
 
@@ -388,6 +430,14 @@ refused main.tiny: no room for a site
             (OpCode::EmitBytes, 0, 16, "emit bytes 16"),
             (OpCode::Image, 0, 0x40, "image 0x40"),
             (OpCode::Image, IMAGE_PLACE, -0x40, "image place -0x40"),
+            (OpCode::Load, 0x14, 0, "load s4"),
+            (OpCode::Narrow, 1, 0, "as u1"),
+            (OpCode::Compare, 0x05, -7, ">= -7"),
+            (OpCode::Compare, 0x18, 0, "aux == acc unsigned"),
+            (OpCode::Touch, 0, 4, "touch 4"),
+            (OpCode::AddAux, 0, -3, "add aux -3"),
+            (OpCode::Match, 2, 0x6c6c, "match u2 0x6c6c"),
+            (OpCode::Reject, 0, 0, "reject"),
         ];
         for (code, a, imm, text) in ops {
             assert_eq!(OpText(Op::new(code, a, imm)).to_string(), text);

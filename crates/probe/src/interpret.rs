@@ -4,7 +4,8 @@
 use address::{Avma, MemoryError, ReadMemory};
 use wire::{
     Body, Elements, FIELD_HEADER, FieldStatus, IMAGE_PLACE, KIND_POINTER, MAX_BLOCKS,
-    MAX_FIELD_DATA, MAX_PAYLOAD, MAX_PROGRAM_OPS, MAX_STEPS, Op, OpCode, TYPE_ELEM, TYPE_KIND,
+    MAX_CONDITION_OPS, MAX_FIELD_DATA, MAX_PAYLOAD, MAX_PROGRAM_OPS, MAX_STEPS, Op, OpCode,
+    Relation, TYPE_ELEM, TYPE_KIND, Word,
 };
 
 /// The machine state a program starts from.
@@ -21,10 +22,35 @@ pub struct Registers {
 }
 
 /// Runs `ops` and gives the payload: the fields it emitted, at most
-/// [`MAX_PAYLOAD`] bytes and always a multiple of 8.
+/// [`MAX_PAYLOAD`] bytes and always a multiple of 8; nothing when the hit is not wanted.
 ///
 /// `g` is the address (avma) of the current g, as the hit found it.
 pub fn interpret(ops: &[Op], registers: &Registers, g: u64, memory: &dyn ReadMemory) -> Vec<u8> {
+    let ops = &ops[..ops.len().min(MAX_PROGRAM_OPS)];
+    run(ops, MAX_STEPS, registers, g, memory).unwrap_or_default()
+}
+
+/// Runs a program behind the condition of its site; `None` when the hit is not wanted.
+pub fn interpret_hit(
+    condition: &[Op],
+    program: &[Op],
+    registers: &Registers,
+    g: u64,
+    memory: &dyn ReadMemory,
+) -> Option<Vec<u8>> {
+    let condition = &condition[..condition.len().min(MAX_CONDITION_OPS)];
+    let program = &program[..program.len().min(MAX_PROGRAM_OPS)];
+    let ops = [condition, program].concat();
+    run(&ops, MAX_STEPS + MAX_CONDITION_OPS, registers, g, memory)
+}
+
+fn run(
+    ops: &[Op],
+    steps: usize,
+    registers: &Registers,
+    g: u64,
+    memory: &dyn ReadMemory,
+) -> Option<Vec<u8>> {
     let mut machine = Machine {
         registers,
         g,
@@ -34,18 +60,25 @@ pub fn interpret(ops: &[Op], registers: &Registers, g: u64, memory: &dyn ReadMem
         last: None,
         blocks: Vec::new(),
         next: 0,
-        end: ops.len().min(MAX_PROGRAM_OPS),
+        end: ops.len(),
     };
-    for _ in 0..MAX_STEPS {
-        if machine.run_one(ops).is_err() {
-            break;
+    for _ in 0..steps {
+        match machine.run_one(ops) {
+            Ok(()) => {}
+            Err(End::Over) => break,
+            Err(End::Rejected) => return None,
         }
     }
-    machine.payload
+    Some(machine.payload)
 }
 
-/// The program ends: it is over or the payload is full.
-struct Full;
+/// Why the program ends.
+enum End {
+    /// It is over or the payload is full.
+    Over,
+    /// The hit is not wanted.
+    Rejected,
+}
 
 /// A body that is being run, and the element it is run for.
 struct Block {
@@ -85,12 +118,12 @@ struct Machine<'a> {
 }
 
 impl Machine<'_> {
-    fn run_one(&mut self, ops: &[Op]) -> Result<(), Full> {
+    fn run_one(&mut self, ops: &[Op]) -> Result<(), End> {
         if self.blocks.last().is_some_and(|block| block.end == self.next) {
             self.pass();
             return Ok(());
         }
-        let op = ops[..self.end].get(self.next).ok_or(Full)?;
+        let op = ops[..self.end].get(self.next).ok_or(End::Over)?;
         self.next += 1;
         self.step(*op)
     }
@@ -154,7 +187,7 @@ impl Machine<'_> {
         }
     }
 
-    fn step(&mut self, op: Op) -> Result<(), Full> {
+    fn step(&mut self, op: Op) -> Result<(), End> {
         let field = &mut self.field;
         match op.code {
             OpCode::Reg => field.acc = self.registers.gpr[usize::from(op.a & 15)],
@@ -197,11 +230,71 @@ impl Machine<'_> {
                 let is_met = field.acc == 0;
                 self.skip(op.imm, is_met);
             }
+            OpCode::Load => {
+                let word = Word::of_operand(op.a);
+                if let Some(loaded) = self.load(word) {
+                    self.field.acc = loaded;
+                }
+            }
+            OpCode::Narrow => field.acc = Word::of_operand(op.a).of(field.acc),
+            OpCode::Compare => {
+                let relation = Relation::of_operand(op.a);
+                let (left, right) = match relation.with_aux {
+                    true => (field.aux, field.acc),
+                    false => (field.acc, op.imm as u64),
+                };
+                field.acc = relation.holds(left, right).into();
+            }
+            OpCode::Touch => self.touch(clamp_len(op.imm)),
+            OpCode::AddAux => field.aux = field.aux.wrapping_add_signed(op.imm),
+            OpCode::Match if field.aux == 0 => {
+                let word = Word { signed: false, ..Word::of_operand(op.a) };
+                if let Some(loaded) = self.load(word) {
+                    self.field.aux = loaded ^ op.imm as u64;
+                    self.field.acc = self.field.acc.wrapping_add(word.size.into());
+                }
+            }
+            OpCode::Match => {}
+            OpCode::Reject => return Err(End::Rejected),
         }
         Ok(())
     }
 
-    fn emit_elements(&mut self, elements: Elements) -> Result<(), Full> {
+    /// The word at acc; the field fails when it can not be read, and nothing is read when it has.
+    fn load(&mut self, word: Word) -> Option<u64> {
+        if self.field.failure.is_some() {
+            return None;
+        }
+        let mut bytes = [0; 8];
+        let len = usize::from(word.size);
+        match self.memory.read_memory(Avma(self.field.acc), &mut bytes[..len]) {
+            Ok(()) => Some(word.of(u64::from_le_bytes(bytes))),
+            Err(_) => {
+                self.field.failure = Some(FieldStatus::Fault);
+                None
+            }
+        }
+    }
+
+    fn touch(&mut self, most: usize) {
+        let field = &mut self.field;
+        if (field.aux as i64) < 0 {
+            field.failure.get_or_insert(FieldStatus::Fault);
+        }
+        let len = most.min(usize::try_from(field.aux).unwrap_or(usize::MAX));
+        if field.failure.is_some() || len == 0 {
+            return;
+        }
+        let last = field.acc.wrapping_add(len as u64 - 1);
+        for address in [field.acc, last] {
+            if self.memory.read_memory(Avma(address), &mut [0]).is_err() {
+                self.field.failure = Some(FieldStatus::Fault);
+                return;
+            }
+        }
+    }
+
+    fn emit_elements(&mut self, elements: Elements) -> Result<(), End> {
         let aux = self.field.aux;
         if (aux as i64) < 0 {
             self.field.failure.get_or_insert(FieldStatus::Fault);
@@ -211,7 +304,7 @@ impl Machine<'_> {
         self.emit_memory(len, u32::try_from(aux).unwrap_or(u32::MAX))
     }
 
-    fn emit_dynamic(&mut self, most: usize) -> Result<(), Full> {
+    fn emit_dynamic(&mut self, most: usize) -> Result<(), End> {
         let mut size = 0;
         if self.field.failure.is_none() {
             match self.dynamic_size(self.field.aux) {
@@ -244,7 +337,7 @@ impl Machine<'_> {
         }
     }
 
-    fn emit_acc(&mut self, width: u8) -> Result<(), Full> {
+    fn emit_acc(&mut self, width: u8) -> Result<(), End> {
         let len = if matches!(width, 1 | 2 | 4) { usize::from(width) } else { 8 };
         let word = self.field.acc.to_le_bytes();
         self.emit(len, len as u32, |_, data| {
@@ -253,7 +346,7 @@ impl Machine<'_> {
         })
     }
 
-    fn emit_string(&mut self, max: i64) -> Result<(), Full> {
+    fn emit_string(&mut self, max: i64) -> Result<(), End> {
         let aux = self.field.aux;
         if (aux as i64) < 0 {
             self.field.failure.get_or_insert(FieldStatus::Fault);
@@ -262,7 +355,7 @@ impl Machine<'_> {
         self.emit_memory(len, u32::try_from(aux).unwrap_or(u32::MAX))
     }
 
-    fn emit_memory(&mut self, len: usize, original: u32) -> Result<(), Full> {
+    fn emit_memory(&mut self, len: usize, original: u32) -> Result<(), End> {
         let address = Avma(self.field.acc);
         self.emit(len, original, |memory, data| {
             memory.read_memory(address, data).map_err(|_| FieldStatus::Fault)
@@ -275,10 +368,10 @@ impl Machine<'_> {
         len: usize,
         original: u32,
         fill: impl FnOnce(&dyn ReadMemory, &mut [u8]) -> Result<(), FieldStatus>,
-    ) -> Result<(), Full> {
+    ) -> Result<(), End> {
         let field = std::mem::take(&mut self.field);
         self.last = None;
-        let room = (MAX_PAYLOAD - self.payload.len()).checked_sub(FIELD_HEADER).ok_or(Full)?;
+        let room = (MAX_PAYLOAD - self.payload.len()).checked_sub(FIELD_HEADER).ok_or(End::Over)?;
         if let Some(status) = field.failure {
             self.header(status, 0, 0);
             return Ok(());
@@ -286,7 +379,7 @@ impl Machine<'_> {
         let padded = len.next_multiple_of(8);
         if padded > room {
             self.header(FieldStatus::NoRoom, 0, 0);
-            return Err(Full);
+            return Err(End::Over);
         }
         let mut data = vec![0; padded];
         let filled = if len == 0 { Ok(()) } else { fill(self.memory, &mut data[..len]) };

@@ -127,6 +127,10 @@ pub struct Site {
     /// On what the record hangs; sites of [`SiteKind::At`] only.
     #[serde(default)]
     pub guard: Option<Guard>,
+    /// So many ops right before the program decide whether the hit is wanted, at entries of functions whose calls
+    /// have to fulfil a condition: they reject it when that surely does not hold.
+    #[serde(default)]
+    pub condition: u16,
 }
 
 impl Site {
@@ -137,6 +141,7 @@ impl Site {
             g_source: self.g_source,
             program_start: self.program.start,
             program_len: self.program.len,
+            condition_len: self.condition,
             sp_delta: self.sp_delta,
             address: self.guard.map_or(self.address, |guard| guard.after).0,
         }
@@ -231,6 +236,23 @@ impl Plan {
         let (numbers, sites) =
             numbered.filter(|(_, site)| wanted(site.function)).map(|(i, site)| (i, *site)).unzip();
         (Self { sites, ..self.clone() }, numbers)
+    }
+
+    /// The ops that decide whether a site's hits are wanted.
+    pub fn condition(&self, site: &Site) -> &[Op] {
+        let end = site.program.start as usize;
+        let start = end.checked_sub(site.condition.into());
+        start.and_then(|start| self.ops.get(start..end)).unwrap_or_default()
+    }
+
+    /// Whether hits may be rejected where they happen.
+    pub fn decides_at_hits(&self) -> bool {
+        self.sites.iter().any(|site| site.condition > 0)
+    }
+
+    /// Has every hit recorded: conditions are then decided by the readers alone.
+    pub fn decide_outside(&mut self) {
+        self.sites.iter_mut().for_each(|site| site.condition = 0);
     }
 
     /// Puts a site behind the others of its function, so that sites stay grouped.

@@ -288,8 +288,9 @@ impl<'a> Planner<'a> {
         };
         let signature = self.signature(selected, sites.g_source)?;
         let chosen = self.choose(selected, signature.as_ref(), &sites.kept)?;
-        let at_entry = self.ops.intern(&chosen.at_entry);
+        let at_entry = self.ops.intern_behind(&chosen.unless, &chosen.at_entry);
         let at_return = self.ops.intern(&chosen.at_return);
+        let condition = chosen.unless.len() as u16;
         if !chosen.screen.is_empty() {
             self.plan.screens.insert(self.plan.functions.len() as u32, chosen.screen);
         }
@@ -301,7 +302,9 @@ impl<'a> Planner<'a> {
             self.plan.concrete.insert(self.plan.functions.len() as u32, chosen.concrete);
         }
         let planned = self.planned(function, true, None, chosen.args, chosen.results);
+        let first = self.plan.sites.len();
         self.push(planned, &sites, at_entry, at_return);
+        self.plan.sites[first].condition = condition;
         Ok(())
     }
 
@@ -369,9 +372,18 @@ impl<'a> Planner<'a> {
             self.question.executable.image().file_offset(site.address).unwrap_or_default();
         let address = site.address;
         let sp_delta = site.sp_delta;
-        let guard = None;
-        let site_plan =
-            Site { function, kind, address, file_offset, sp_delta, g_source, program, guard };
+        let (guard, condition) = (None, 0);
+        let site_plan = Site {
+            function,
+            kind,
+            address,
+            file_offset,
+            sp_delta,
+            g_source,
+            program,
+            guard,
+            condition,
+        };
         self.plan.sites.push(site_plan);
         self.costs.push(site.uprobe.unwrap_or(ProbeCost::SingleStepped));
     }
@@ -393,7 +405,11 @@ impl<'a> Planner<'a> {
                             self.planned(&function, false, Some(witness), Vec::new(), Vec::new());
                         self.push(planned, &sites, program, Program::default());
                     }
-                    Err(reason) => self.refuse(&function, format!("watched for ends: {reason}")),
+                    Err(reason) => {
+                        self.refuse(&function, format!("watched for ends: {reason}"));
+                        // What is gone is then told by later entries alone.
+                        self.plan.decide_outside();
+                    }
                 },
             }
         }
@@ -440,6 +456,8 @@ impl<'a> Planner<'a> {
                 value.kind = ValueKind::Unavailable("too many values".to_owned());
             }
         }
+        // A witness is always wanted.
+        self.plan.sites[at].condition = 0;
         self.plan.sites[at].program = self.ops.intern(&ops);
     }
 }

@@ -322,6 +322,7 @@ pub fn add_swap(
         sp_delta: sp_delta.unwrap_or(0),
         g_source: GSource::R14,
         program: add_ops(plan, ops),
+        condition: 0,
         guard: Some(Guard {
             after: outcome.address,
             after_offset: offset(outcome.address),
@@ -374,6 +375,7 @@ fn add_creation(
             g_source: GSource::R14,
             program,
             guard: None,
+            condition: 0,
         });
     }
     Ok(())

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// Counts since the timeline began. Nothing that arrives is dropped without one of them.
 ///
-/// `entries == calls + open + drained`, and every record is one of `entries`, `exits`,
+/// `entries == calls + open + drained + hidden`, and every record is one of `entries`, `exits`,
 /// `witnesses` (when the function is not traced too), `no_goroutine`, `invalid` or a
 /// process event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -29,6 +29,11 @@ pub struct Counters {
     pub drained: u64,
     /// Exits without an open call while draining.
     pub drained_exits: u64,
+    /// Entries not opened, because the condition of their function does not hold.
+    pub hidden: u64,
+    /// Exits without an open call of functions that have such a condition: their entries were hidden, here or
+    /// at the hit, or not seen.
+    pub hidden_exits: u64,
     /// Hits of the watched runtime functions.
     pub witnesses: u64,
     /// Hits whose goroutine could not be read; they belong to no call.

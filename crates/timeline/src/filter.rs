@@ -35,31 +35,12 @@ struct Open {
     held: Option<Box<Call>>,
     /// Whether its entry was passed on.
     shown: bool,
-    /// The root of its tree, itself if it is one; none above a call that is taken out.
-    root: Option<u64>,
+    /// The root of its tree, itself if it is one.
+    root: u64,
     /// Of a root: whether its tree is shown, once that is known.
     admitted: Option<bool>,
-    /// How the call is taken from the tree, or waits for its end.
-    screened: Option<Waiting>,
-}
-
-/// What conditions make of a call.
-#[derive(Debug)]
-enum Waiting {
-    /// It is not there: calls inside belong to the one around it.
-    TakenOut,
-    /// Its end decides whether it was.
-    ForEnd(Box<Call>),
-}
-
-impl Open {
-    /// Parent and depth of a call right inside this one, whose id is `id`.
-    fn inside(&self, id: u64) -> (Option<u64>, u32) {
-        match self.screened {
-            Some(Waiting::TakenOut) => (self.parent, self.depth),
-            _ => (Some(id), self.depth + 1),
-        }
-    }
+    /// Its entry, when the end decides whether it is shown.
+    undecided: Option<Box<Call>>,
 }
 
 /// Passes on what [`FilterOptions`] ask for. Needs the timeline's `Enter` events.
@@ -68,9 +49,8 @@ impl Open {
 /// `Enter` is held until its call is known to be long enough: a call inside it was, or
 /// [`Filter::tick`] sees that enough time passed. So entries stay in order.
 ///
-/// Of the plan's conditions one that does not hold at the entry takes the call out of the tree:
-/// calls inside it have the parent and depth that they would have without it. Where
-/// the end decides, the call's entry is passed on with its end, behind the calls inside it.
+/// Where a condition of the plan is decided by the end of a call, the call's entry is passed on with its
+/// end, behind the calls inside it. What entries decide the timeline has seen to.
 #[derive(Debug)]
 pub struct Filter {
     options: FilterOptions,
@@ -99,13 +79,13 @@ impl Filter {
 
     /// The same with the conditions of a plan.
     pub fn with_conditions(mut self, plan: &Plan) -> Self {
-        self.conditions = Conditions::of(plan);
+        self.conditions = Conditions::at_end(plan);
         self
     }
 
-    /// What conditions came to so far, where there are some.
-    pub fn screened(&self) -> Option<&Screened> {
-        Some(&self.conditions.screened).filter(|_| !self.conditions.is_empty())
+    /// What conditions at the end of calls came to so far.
+    pub fn screened(&self) -> &Screened {
+        &self.conditions.screened
     }
 
     /// Whether the limit is reached. What is still open of the trees that are shown may finish.
@@ -147,33 +127,21 @@ impl Filter {
 
     fn enter(&mut self, mut call: Call, out: &mut Vec<Event>) {
         let above = call.parent.and_then(|id| Some((id, self.open.get(&id)?)));
-        let root = above.and_then(|(_, open)| open.root);
+        let root = above.map(|(_, open)| open.root);
         let (parent, depth) = match (above, &self.options.drilldown) {
-            (Some((id, open)), _) => open.inside(id),
+            (Some((id, open)), _) => (Some(id), open.depth + 1),
             (None, Some(roots)) if !roots.contains(&call.function) => return,
             (None, Some(_)) => (None, 0),
             (None, None) => (call.parent, call.depth),
         };
         (call.parent, call.depth) = (parent, depth);
         let id = call.id;
-        let mut open = Open {
-            depth,
-            parent,
-            held: None,
-            shown: false,
-            root: root.or(Some(id)),
-            admitted: None,
-            screened: None,
-        };
-        if !self.conditions.admits_entry(&call) {
-            (open.root, open.screened) = (root, Some(Waiting::TakenOut));
-            self.open.insert(id, open);
-            return;
-        }
         let root = root.unwrap_or(id);
+        let mut open =
+            Open { depth, parent, held: None, shown: false, root, admitted: None, undecided: None };
         let shown = self.options.depth.is_none_or(|limit| depth < limit);
-        if shown && self.conditions.waits_for_end(call.function) {
-            open.screened = Some(Waiting::ForEnd(Box::new(call)));
+        if shown && self.conditions.are_about(call.function) {
+            open.undecided = Some(Box::new(call));
             self.open.insert(id, open);
             return;
         }
@@ -199,13 +167,8 @@ impl Filter {
 
     fn leave(&mut self, mut call: Call, out: &mut Vec<Event>) {
         let Some(open) = self.open.get_mut(&call.id) else { return };
-        match open.screened.take() {
-            Some(Waiting::TakenOut) => {
-                self.open.remove(&call.id);
-                return;
-            }
-            Some(Waiting::ForEnd(entry)) => return self.leave_screened(*entry, call, out),
-            None => {}
+        if let Some(entry) = open.undecided.take() {
+            return self.leave_undecided(*entry, call, out);
         }
         let short = self.options.min_ns.is_some_and(|min| call.end_ns - call.start_ns < min);
         if let Some(held) = open.held.take_if(|_| short) {
@@ -225,12 +188,12 @@ impl Filter {
     }
 
     /// The end of a call that waited for it.
-    fn leave_screened(&mut self, entry: Call, mut call: Call, out: &mut Vec<Event>) {
+    fn leave_undecided(&mut self, entry: Call, mut call: Call, out: &mut Vec<Event>) {
         let Some(open) = self.open.get(&call.id) else { return };
-        let (id, root) = (call.id, open.root.unwrap_or(call.id));
+        let (id, root) = (call.id, open.root);
         (call.parent, call.depth) = (open.parent, open.depth);
         let short = self.options.min_ns.is_some_and(|min| call.end_ns - call.start_ns < min);
-        if !short && self.conditions.admits_end(&call) {
+        if !short && self.conditions.admit_end(&call) {
             self.finished += u64::from(call.depth == 0);
             if self.admits(root) {
                 out.extend([Event::Enter(entry), Event::Leave(call)]);
@@ -242,7 +205,7 @@ impl Filter {
     /// Passes on the held entry of a call, after those of the calls around it.
     fn release(&mut self, id: u64, out: &mut Vec<Event>) {
         let Some(open) = self.open.get(&id) else { return };
-        let root = open.root.unwrap_or(id);
+        let root = open.root;
         let mut chain = Vec::new();
         let mut next = Some(id);
         while let Some(open) = next.and_then(|id| self.open.get_mut(&id)) {

@@ -5,6 +5,7 @@ use crate::event::{End, Event, Panic};
 use crate::ledger::Ledger;
 use crate::loss::Losses;
 use crate::out::{Exit, Out};
+use crate::screening::{Conditions, Screened};
 use crate::sites::{self, SiteFacts};
 use crate::stack::{Frame, Pending, inferred_system_end};
 use crate::stat::Stats;
@@ -65,6 +66,8 @@ pub struct Timeline {
     /// Whether the last record had losses beside it.
     was_beside: bool,
     ledger: Ledger,
+    /// What entries decide.
+    conditions: Conditions,
     last_id: u64,
     /// `runtime.goexit1`, if it is in the plan.
     goexit1: Option<u32>,
@@ -85,6 +88,7 @@ impl Timeline {
         Self {
             sites: sites::of(&plan),
             goexit1: index_of(&plan, "runtime.goexit1"),
+            conditions: Conditions::at_entry(&plan),
             plan,
             options,
             table: Table::default(),
@@ -100,6 +104,11 @@ impl Timeline {
     /// Counts so far.
     pub fn counters(&self) -> Counters {
         self.ledger.counters
+    }
+
+    /// What conditions at the entry came to so far, beside what was rejected at the hit.
+    pub fn screened(&self) -> &Screened {
+        &self.conditions.screened
     }
 
     /// Whether no call is open.
@@ -299,6 +308,18 @@ impl Timeline {
             self.ledger.counters.drained += 1;
             return;
         }
+        let function = hit.site.function;
+        let is_conditional = self.conditions.are_about(function);
+        let mut args =
+            if O::VALUES || is_conditional { self.values(hit, true) } else { Vec::new() };
+        // As if there were no record, which there is none of where the hit decides.
+        if is_conditional && !self.conditions.admit_entry(function, record.goid, &args) {
+            self.ledger.counters.hidden += 1;
+            return;
+        }
+        if !O::VALUES {
+            args = Vec::new();
+        }
         let place = self.make_room(hit, place, out);
         let (level, parent) = self.above(hit, place);
         self.last_id += 1;
@@ -311,11 +332,11 @@ impl Timeline {
             start_ns: record.ts_ns,
             below_ns: 0,
             caller: if record.flags.has(RecordFlags::NO_CALLER) { 0 } else { record.caller },
-            function: hit.site.function,
+            function,
             level,
             pid: record.pid,
             tid: record.tid,
-            args: if O::VALUES { self.values(hit, true) } else { Vec::new() },
+            args,
         };
         if self.options.enters {
             out.enter(&frame);
@@ -431,6 +452,8 @@ impl Timeline {
         }
         if self.is_drained(record) {
             self.ledger.counters.drained_exits += 1;
+        } else if self.conditions.are_about(hit.site.function) {
+            self.ledger.counters.hidden_exits += 1;
         } else {
             self.ledger.counters.orphan_exits += 1;
         }

@@ -4,6 +4,7 @@ use crate::event::{Call, End};
 use probe::Plan;
 use probe::expression::{Facts, Verdict};
 use probe::screen::Screen;
+use probe::value::Value;
 use std::collections::BTreeMap;
 
 /// Reasons that are told apart; the values of a target may give any.
@@ -21,6 +22,15 @@ pub struct Screened {
 }
 
 impl Screened {
+    /// Adds what conditions came to elsewhere.
+    pub fn add(&mut self, other: &Self) {
+        self.hidden += other.hidden;
+        self.undecided += other.undecided;
+        for (reason, count) in &other.reasons {
+            *self.reasons.entry(reason.clone()).or_default() += count;
+        }
+    }
+
     /// Counts a verdict; tells whether the call stays.
     fn note(&mut self, verdict: Verdict<'_>) -> bool {
         match verdict {
@@ -47,16 +57,26 @@ impl Screened {
     }
 }
 
-/// The conditions of a plan.
+/// Those conditions of a plan that one stage decides.
 #[derive(Debug, Default)]
 pub(crate) struct Conditions {
-    /// By function.
+    /// By function; none at all when no function has one.
     screens: Vec<Option<Screen>>,
     pub(crate) screened: Screened,
 }
 
 impl Conditions {
-    pub(crate) fn of(plan: &Plan) -> Self {
+    /// What entries decide.
+    pub(crate) fn at_entry(plan: &Plan) -> Self {
+        Self::of(plan, |screen| screen.entry.is_some())
+    }
+
+    /// What ends decide.
+    pub(crate) fn at_end(plan: &Plan) -> Self {
+        Self::of(plan, |screen| !screen.end.is_empty())
+    }
+
+    fn of(plan: &Plan, decides: fn(&Screen) -> bool) -> Self {
         let screen =
             |index: u32| plan.screens.get(&index).filter(|screen| decides(screen)).cloned();
         let any = plan.screens.values().any(decides);
@@ -64,31 +84,23 @@ impl Conditions {
         Self { screens: (0..all).map(screen).collect(), screened: Screened::default() }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.screens.is_empty()
-    }
-
-    fn screen(&self, function: u32) -> Option<&Screen> {
-        self.screens.get(function as usize)?.as_ref()
-    }
-
-    /// Whether the call's end has a say.
-    pub(crate) fn waits_for_end(&self, function: u32) -> bool {
-        self.screen(function).is_some_and(|screen| !screen.end.is_empty())
+    /// Whether they say something of a function's calls.
+    pub(crate) fn are_about(&self, function: u32) -> bool {
+        self.screens.get(function as usize).is_some_and(Option::is_some)
     }
 
     /// Whether a call that begins may be shown.
-    pub(crate) fn admits_entry(&mut self, call: &Call) -> bool {
-        let screen = self.screens.get(call.function as usize).and_then(Option::as_ref);
+    pub(crate) fn admit_entry(&mut self, function: u32, goid: u64, args: &[Value]) -> bool {
+        let screen = self.screens.get(function as usize).and_then(Option::as_ref);
         let Some(screening) = screen.and_then(|screen| screen.entry.as_ref()) else {
             return true;
         };
-        let facts = Facts { args: &call.args, goid: call.goid, ..Facts::default() };
+        let facts = Facts { args, goid, ..Facts::default() };
         self.screened.note(screening.predicate.verdict(&facts))
     }
 
     /// Whether a call that ended is shown.
-    pub(crate) fn admits_end(&mut self, call: &Call) -> bool {
+    pub(crate) fn admit_end(&mut self, call: &Call) -> bool {
         let Some(screen) = self.screens.get(call.function as usize).and_then(Option::as_ref) else {
             return true;
         };

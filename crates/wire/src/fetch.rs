@@ -27,6 +27,8 @@
 //!   followed agree whatever the target does meanwhile. Blocks nest ([`MAX_BLOCKS`]); a body ends
 //!   with its op, or with the body around it if that ends first. [`OpCode::Each`], the skips and
 //!   the end of each pass of a body end the field in hand as [`OpCode::Reset`] does.
+//! - [`OpCode::Reject`] ends the program: nothing of the hit is wanted, and there is no payload, whatever was
+//!   emitted before. Where a hit is to be told of all the same, because it ends a call, its record has no payload.
 //! - Only the first [`MAX_PROGRAM_OPS`] ops of a program are looked at, and at most [`MAX_STEPS`]
 //!   steps are made: each op run is one, each end of a pass of a body another. An unknown op
 //!   code ends the program.
@@ -41,6 +43,10 @@ pub const MAX_PROGRAM_OPS: usize = 512;
 
 /// Steps of one run at the most; the BPF loop bound.
 pub const MAX_STEPS: usize = 4096;
+
+/// Ops at the most that stand before a program to decide whether the hit is wanted; they are beside the
+/// [`MAX_PROGRAM_OPS`] and [`MAX_STEPS`] of the program.
+pub const MAX_CONDITION_OPS: usize = 128;
 
 /// Blocks that are open at a time at the most.
 pub const MAX_BLOCKS: usize = 8;
@@ -111,6 +117,23 @@ pub enum OpCode {
     /// acc = where imm, an address in the image, lies in the process; with `a` = [`IMAGE_PLACE`]
     /// acc becomes the address in the image of what it is the address of, and imm is added.
     Image = 20,
+    /// acc = the [`Word`] that `a` says, at acc; faults the field when it cannot be read.
+    Load = 21,
+    /// acc = its low bytes as the [`Word`] that `a` says.
+    Narrow = 22,
+    /// acc = 1 when acc and imm, or aux and acc, relate as [`Relation`] `a` says, else 0.
+    Compare = 23,
+    /// Faults the field when min(aux, imm) bytes from address acc on can not be read, imm clamped to
+    /// 0..=MAX_FIELD_DATA, or aux is negative as i64: as [`OpCode::EmitString`] would. Only the first and
+    /// the last of them are read: no more than one page lies between.
+    Touch = 24,
+    /// aux = aux + imm (wraps).
+    AddAux = 25,
+    /// Nothing when aux is not 0. Else aux = imm, exclusive or the unsigned [`Word`] that `a` says, at acc (faults the
+    /// field when it cannot be read); then acc = acc + its bytes.
+    Match = 26,
+    /// Ends the program: the hit is not wanted.
+    Reject = 27,
 }
 
 impl OpCode {
@@ -129,6 +152,97 @@ impl OpCode {
     /// Whether the next field starts behind it, without one being emitted.
     pub const fn opens_field(self) -> bool {
         matches!(self, Self::Reset | Self::Each | Self::SkipNonZero | Self::SkipZero)
+    }
+}
+
+/// An integer of 1, 2, 4 or 8 bytes as an operand: the low 4 bits are its size (any other is 8), bit 4 is
+/// set when it is extended by its sign instead of with zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Word {
+    /// Bytes.
+    pub size: u8,
+    /// Two's complement.
+    pub signed: bool,
+}
+
+impl Word {
+    /// As `a`.
+    pub const fn to_operand(self) -> u8 {
+        self.size | (self.signed as u8) << 4
+    }
+
+    /// From `a`.
+    pub const fn of_operand(a: u8) -> Self {
+        let size = match a & 15 {
+            size @ (1 | 2 | 4) => size,
+            _ => 8,
+        };
+        Self { size, signed: a & 16 != 0 }
+    }
+
+    /// The low bytes of `word` as such an integer.
+    pub const fn of(self, word: u64) -> u64 {
+        let unused = 64 - 8 * self.size as u32;
+        match self.signed {
+            true => ((word << unused) as i64 >> unused) as u64,
+            false => word << unused >> unused,
+        }
+    }
+}
+
+/// What a comparison asks, as an operand: bits 0 and 1 which of these, bit 2 its opposite, bit 3 of
+/// unsigned numbers, bit 4 with acc and aux (acc on the right) instead of acc and imm (acc on the left).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Relation {
+    /// The question.
+    pub order: Order,
+    /// Whether the answer is turned round.
+    pub negated: bool,
+    /// Unsigned numbers.
+    pub unsigned: bool,
+    /// aux on the left and acc on the right.
+    pub with_aux: bool,
+}
+
+/// How the left side has to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum Order {
+    Equal = 0,
+    Less = 1,
+    Greater = 2,
+}
+
+impl Relation {
+    /// As `a`.
+    pub const fn to_operand(self) -> u8 {
+        self.order as u8
+            | (self.negated as u8) << 2
+            | (self.unsigned as u8) << 3
+            | (self.with_aux as u8) << 4
+    }
+
+    /// From `a`; both bits of the order together are equality.
+    pub const fn of_operand(a: u8) -> Self {
+        let order = match a & 3 {
+            1 => Order::Less,
+            2 => Order::Greater,
+            _ => Order::Equal,
+        };
+        let (negated, unsigned) = (a & 4 != 0, a & 8 != 0);
+        Self { order, negated, unsigned, with_aux: a & 16 != 0 }
+    }
+
+    /// Whether it holds.
+    pub const fn holds(self, left: u64, right: u64) -> bool {
+        let holds = match (self.order, self.unsigned) {
+            (Order::Equal, _) => left == right,
+            (Order::Less, true) => left < right,
+            (Order::Less, false) => (left as i64) < right as i64,
+            (Order::Greater, true) => left > right,
+            (Order::Greater, false) => left as i64 > right as i64,
+        };
+        holds != self.negated
     }
 }
 

@@ -14,8 +14,8 @@ mod site;
 
 pub use fetch::{
     Body, DEREF_MAPPED, Elements, FIELD_HEADER, Field, FieldStatus, Fields, IMAGE_PLACE,
-    KIND_POINTER, MAX_BLOCKS, MAX_FIELD_DATA, MAX_PROGRAM_OPS, MAX_STEPS, Op, OpCode, TYPE_ELEM,
-    TYPE_KIND,
+    KIND_POINTER, MAX_BLOCKS, MAX_CONDITION_OPS, MAX_FIELD_DATA, MAX_PROGRAM_OPS, MAX_STEPS, Op,
+    OpCode, Order, Relation, TYPE_ELEM, TYPE_KIND, Word,
 };
 pub use record::{
     HEADER_SIZE, MAX_PAYLOAD, Record, RecordError, RecordFlags, RecordKind, clear_ordered,

@@ -39,6 +39,9 @@ pub struct SiteConfig {
     pub program_start: u32,
     /// Number of ops; 0 when nothing is read.
     pub program_len: u16,
+    /// Number of ops right before these that decide whether the hit is wanted. They are passed over on
+    /// system stacks and where the goroutine is not known: such hits are all recorded.
+    pub condition_len: u16,
     /// SP at the function's first instruction minus SP at the site, bytes.
     pub sp_delta: i32,
     /// Where the hit is, in the image: with where it is in the process it tells where that lies.
@@ -49,8 +52,8 @@ impl SiteConfig {
     /// Size on the wire, bytes.
     pub const SIZE: usize = 24;
 
-    /// `kind u8, g_source u8, program_len u16, program_start u32, sp_delta i32, zero u32, address
-    /// u64`.
+    /// `kind u8, g_source u8, program_len u16, program_start u32, sp_delta i32, condition_len u16, zero
+    /// u16, address u64`.
     pub fn to_bytes(self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
         bytes[0] = self.kind as u8;
@@ -58,6 +61,7 @@ impl SiteConfig {
         bytes[2..4].copy_from_slice(&self.program_len.to_le_bytes());
         bytes[4..8].copy_from_slice(&self.program_start.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.sp_delta.to_le_bytes());
+        bytes[12..14].copy_from_slice(&self.condition_len.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.address.to_le_bytes());
         bytes
     }

@@ -33,7 +33,7 @@ pub(super) const SPILL_HEAD: usize = 5;
 pub(super) const BLOCK_SPILL: usize = 16;
 /// No address below this can be read (`vm.mmap_min_addr`, and what Go takes for nil):
 /// cheaper than a fault.
-const LOWEST: i32 = 4096;
+pub(super) const LOWEST: i32 = 4096;
 /// No field is longer than the words at such offsets.
 const MAX_OFFSET: i32 = wire::MAX_FIELD_DATA as i32;
 /// So many bytes are copied without a loop.
@@ -51,9 +51,9 @@ pub(super) struct Failed {
 
 /// Where a field goes when it fails.
 #[derive(Clone, Copy)]
-struct Exits {
-    fault: CodeLabel,
-    nil: CodeLabel,
+pub(super) struct Exits {
+    pub(super) fault: CodeLabel,
+    pub(super) nil: CodeLabel,
     /// Index of `fault` in [`Recorder::failed`].
     index: usize,
 }
@@ -148,6 +148,9 @@ impl Recorder<'_> {
                 self.asm.jmp(failed.next)?;
             }
         }
+        if self.failed.iter().all(|failed| failed.status.is_none()) {
+            return Ok(());
+        }
         // A part of the field may have been copied: no unit that it touched begins with it.
         let payload = self.key.values.payload();
         let end = (payload.offset(false) + payload.size()) as i32;
@@ -177,7 +180,7 @@ impl Recorder<'_> {
     }
 
     /// Landing pads for a field that fails.
-    fn exits(&mut self, reports: bool, next: CodeLabel) -> Exits {
+    pub(super) fn exits(&mut self, reports: bool, next: CodeLabel) -> Exits {
         let (fault, nil) = (self.asm.create_label(), self.asm.create_label());
         let exits = Exits { fault, nil, index: self.failed.len() };
         for (label, status) in [(fault, FieldStatus::Fault), (nil, FieldStatus::Nil)] {
@@ -308,8 +311,15 @@ impl Recorder<'_> {
             OpCode::FloatReg => self.asm.movq(rax, VECTOR[usize::from(op.a & 15)]),
             OpCode::BlockWord => self.block_word(op.a, op.imm, exits),
             OpCode::Image => self.image(op),
-            // No steps: what they do has become nodes.
-            OpCode::Reset
+            // No steps: what they do has become nodes, or they are refused.
+            OpCode::Load
+            | OpCode::Narrow
+            | OpCode::Compare
+            | OpCode::Touch
+            | OpCode::AddAux
+            | OpCode::Match
+            | OpCode::Reject
+            | OpCode::Reset
             | OpCode::EmitAcc
             | OpCode::EmitBytes
             | OpCode::EmitString
@@ -363,7 +373,7 @@ impl Recorder<'_> {
     }
 
     /// An instruction that reads the target's memory.
-    fn load(
+    pub(super) fn load(
         &mut self,
         exits: Exits,
         write: impl FnOnce(&mut Self) -> Result<(), IcedError>,

@@ -360,6 +360,13 @@ fn split(ops: &[Op], taken: &[u8], open: usize) -> Result<(Vec<Node>, usize), Re
                 return Err(Refused::Register(op.a & 15));
             }
             OpCode::FloatReg if op.a & 15 == 15 => return Err(Refused::Vector(15)),
+            OpCode::Load
+            | OpCode::Narrow
+            | OpCode::Compare
+            | OpCode::Touch
+            | OpCode::AddAux
+            | OpCode::Match
+            | OpCode::Reject => return Err(Refused::Program("decides where values are read")),
             OpCode::Reset => steps.clear(),
             OpCode::Each if open == MAX_BLOCKS => {
                 return Err(Refused::Program("opens too many blocks"));

@@ -7,12 +7,13 @@
 //! X15 = RAX   R15 = RDX   R12 = ring, then record   RAX, RDX = whatever is at hand
 //! ```
 
+use super::condition::Part;
 use super::fetch::{Failed, SPILL_HEAD, SPILL_RING};
 use super::program::{Base, FixedField, Sum, Values};
 use super::swap::InUse;
 use super::{EmitError, EmitOptions};
 use crate::layout::{
-    self, DATA, DROPS, HEAD, LIMIT, TAG_SYSTEM_STACK, TAG_UNITS_SHIFT, UNIT, record,
+    self, DATA, DROPS, HEAD, LIMIT, REJECTED, TAG_SYSTEM_STACK, TAG_UNITS_SHIFT, UNIT, record,
 };
 use address::Avma;
 use iced_x86::code_asm::{CodeAssembler, CodeLabel, registers::*};
@@ -30,6 +31,8 @@ pub(super) struct Key {
     /// Whether the stub says, in 2 bytes before the tag, how far SP at the function's first
     /// instruction lies above SP.
     pub(super) has_delta: bool,
+    /// What decides whether there is a record at all.
+    pub(super) condition: Vec<Part>,
     /// What to add to the header.
     pub(super) values: Values,
     /// Set for a compare-and-swap in the middle of a function.
@@ -135,6 +138,15 @@ impl Recorder<'_> {
         if self.key.saves_rdx {
             self.asm.mov(r15, rdx)?;
         }
+        let mut rejected = self.asm.create_label();
+        if !self.key.condition.is_empty() {
+            let mut wanted = self.asm.create_label();
+            self.asm.cmp(qword_ptr(r14 + self.runtime.g_goid), 0)?;
+            self.asm.je(wanted)?;
+            self.condition(&self.key.condition, rejected)?;
+            self.asm.set_label(&mut wanted)?;
+            self.asm.zero_bytes()?;
+        }
         self.find_ring()?;
         self.asm.cmp(qword_ptr(r14 + self.runtime.g_goid), 0)?;
         self.asm.je(system)?;
@@ -162,6 +174,13 @@ impl Recorder<'_> {
         self.asm.set_label(&mut self.full)?;
         self.asm.lock().inc(qword_ptr(r12 + DROPS))?;
         self.asm.jmp(restore)?;
+
+        if !self.key.condition.is_empty() {
+            self.asm.set_label(&mut rejected)?;
+            self.find_ring()?;
+            self.asm.lock().inc(qword_ptr(r12 + REJECTED))?;
+            self.asm.jmp(restore)?;
+        }
 
         self.asm.set_label(&mut system)?;
         self.record(Stack::System)?;

@@ -1,6 +1,7 @@
 //! What is to be done to one function.
 
 use super::body::Body;
+use super::condition::parts;
 use super::program::{Base, TAKEN, evaluate};
 use super::recorder::Key;
 use super::region::{Chooser, Event, Region};
@@ -174,10 +175,13 @@ fn key(plan: &Plan, event: &Event, may_read: bool) -> Result<(Key, bool), Refuse
     let ops = ops_of(plan, event.site)?;
     let (values, is_complete) = evaluate(ops, may_read, TAKEN)?;
     let is_entry = event.kind == SiteKind::Entry;
+    let condition = plan.sites.get(event.site as usize).filter(|_| is_entry);
+    let condition = condition.map(|site| parts(plan.condition(site), may_read, TAKEN));
     let key = Key {
         has_caller: is_entry,
         saves_rdx: event.kind != SiteKind::Return || values.uses(Base::Register(2)),
         has_delta: is_entry || values.uses(Base::FirstSp),
+        condition: condition.unwrap_or_default(),
         values,
         swap: None,
     };

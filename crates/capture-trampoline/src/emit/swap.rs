@@ -108,8 +108,14 @@ pub(super) fn swap(
         r12: in_use.r12 || values.uses(Base::Register(R12)),
         r13: in_use.r13 || values.uses(Base::Register(R13)),
     };
-    let key =
-        Key { has_caller: false, saves_rdx: true, has_delta: true, values, swap: Some(in_use) };
+    let key = Key {
+        has_caller: false,
+        saves_rdx: true,
+        has_delta: true,
+        condition: Vec::new(),
+        values,
+        swap: Some(in_use),
+    };
     Ok(Swap { site: number, at, start, sp_delta: site.sp_delta, key })
 }
 

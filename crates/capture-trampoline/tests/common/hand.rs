@@ -352,6 +352,7 @@ impl Hand {
                     g_source: GSource::R14,
                     program,
                     guard: None,
+                    condition: 0,
                 });
             };
             add(SiteKind::Entry, code.analysis.entry.expect(name).address, at_entry);
@@ -398,6 +399,7 @@ impl Hand {
                 g_source: GSource::R14,
                 program,
                 guard: Some(Guard { after, after_offset: Default::default(), zero: true }),
+                condition: 0,
             });
             plan.functions.push(PlannedFunction {
                 name: format!("runtime.{name}"),

@@ -43,6 +43,7 @@ pub fn plan_all(executable: &Executable) -> Plan {
             g_source: GSource::R14,
             program: Program::default(),
             guard: None,
+            condition: 0,
         };
         let Ok(entry) = analysis.entry else { continue };
         plan.sites.push(site(SiteKind::Entry, entry.address, entry.sp_delta));

@@ -177,6 +177,7 @@ pub fn plan(addresses: &[u64], programs: &[Vec<Op>]) -> Plan {
             g_source: GSource::R14,
             program,
             guard: None,
+            condition: 0,
         });
     }
     plan

@@ -88,7 +88,7 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<Outcome> {
     summary.count(&pipeline.counters());
     (summary.hidden, summary.undecided) = (None, None);
     summary.undecided_for.clear();
-    summary.screen(pipeline.screened());
+    summary.screen(pipeline.screened().as_ref());
     summary.spans = None;
     summary.count_spans(pipeline.spans());
     match args.show.format {

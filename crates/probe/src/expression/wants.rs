@@ -8,7 +8,7 @@ use super::scope::{Moment, Scope};
 use super::{Condition, ExpressionError, Literal, Operand, Side, Start};
 use crate::compile::{Builder, Compiled, compile, op};
 use crate::value::{ValueKind, ValueSpec};
-use wire::{MAX_FIELD_DATA, OpCode};
+use wire::{MAX_FIELD_DATA, Op, OpCode};
 
 /// Bytes read of strings that are compared with one another.
 const TEXT_BYTES: u16 = 256;
@@ -112,14 +112,19 @@ impl Wants {
         self.args.is_empty() && self.results.is_empty()
     }
 
-    /// Adds what is wanted at a moment to a program.
-    pub fn build(&mut self, at: Moment, builder: &mut Builder) -> Vec<ValueSpec> {
+    /// Adds what is wanted at a moment to a program; gives the values, each with its part of that.
+    pub fn build(&mut self, at: Moment, builder: &mut Builder) -> Vec<(ValueSpec, Vec<Op>)> {
         let wants = match at {
             Moment::Entry => &mut self.args,
             Moment::Return => &mut self.results,
         };
         let wants = std::mem::take(wants).into_iter();
-        wants.map(|want| builder.value(&want.name, &want.type_name, want.compiled)).collect()
+        wants
+            .map(|want| {
+                let ops = want.compiled.as_ref().map_or_else(|_| Vec::new(), |it| it.ops.clone());
+                (builder.value(&want.name, &want.type_name, want.compiled), ops)
+            })
+            .collect()
     }
 
     fn want(&mut self, at: Moment, want: Want) -> Term {

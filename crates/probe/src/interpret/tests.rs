@@ -44,8 +44,8 @@ fn run(ops: &[Op]) -> Vec<String> {
 }
 
 use OpCode::{
-    Add, CurrentG, Deref, EmitAcc, EmitBytes, EmitString, GetAux, Image, NilCheck, Reg, Reset,
-    SetAux, StackSlot,
+    Add, AddAux, Compare, CurrentG, Deref, EmitAcc, EmitBytes, EmitString, GetAux, Image, Load,
+    Match, Narrow, NilCheck, Reg, Reject, Reset, SetAux, StackSlot, Touch,
 };
 
 #[test]
@@ -370,10 +370,83 @@ fn only_so_many_steps_are_made() {
     assert!(crate::compile::worst(&ops).steps > MAX_STEPS);
 }
 
+#[test]
+fn numbers_are_loaded_and_narrowed_as_their_type_says() {
+    let load = |a, at| [op(Reg, 1, 0), op(Add, 0, at), op(Load, a, 0), op(EmitAcc, 8, 0)];
+    assert_eq!(run(&load(2, 0x18)), ["ok 8 ffff000000000000"]);
+    assert_eq!(run(&load(0x12, 0x18)), ["ok 8 ffffffffffffffff"]);
+    // The last byte is there, the word is not.
+    assert_eq!(run(&load(1, 0x5f)), ["ok 8 2e00000000000000"]);
+    assert_eq!(run(&load(3, 0x5f)), ["Fault"]);
+    let narrow = |a| [op(Add, 0, -128), op(Narrow, a, 0), op(EmitAcc, 8, 0)];
+    assert_eq!(run(&narrow(1)), ["ok 8 8000000000000000"]);
+    assert_eq!(run(&narrow(0x11)), ["ok 8 80ffffffffffffff"]);
+}
+
+#[test]
+fn comparisons_are_of_acc_with_a_constant_or_with_aux() {
+    let compared = |a, imm| {
+        let ops = [op(Add, 0, 5), op(SetAux, 0, 0), op(Add, 0, -6), op(Compare, a, imm)];
+        run(&[&ops[..], &[op(EmitAcc, 1, 0)]].concat())
+    };
+    // -1 against 3; 5 against -1.
+    let expected = [
+        (0x00, 0),
+        (0x01, 1),
+        (0x02, 0),
+        (0x04, 1),
+        (0x05, 0),
+        (0x06, 1),
+        (0x09, 0),
+        (0x0a, 1),
+        (0x11, 0),
+        (0x12, 1),
+        (0x19, 1),
+        (0x1a, 0),
+        (0x14, 1),
+        (0x03, 0),
+    ];
+    for (a, holds) in expected {
+        assert_eq!(compared(a, 3), [format!("ok 1 0{holds}")], "{a:#x}");
+    }
+    assert_eq!(compared(0, -1), ["ok 1 01"]);
+}
+
+#[test]
+fn text_is_matched_piece_by_piece() {
+    let matched = |len, pieces: &[(u8, i64)]| {
+        let mut ops = vec![op(Add, 0, len), op(SetAux, 0, 0), op(Reg, 1, 0), op(Add, 0, 0x20)];
+        ops.extend([op(Touch, 0, 1024), op(AddAux, 0, -7)]);
+        ops.extend(pieces.iter().map(|(size, word)| op(Match, *size, *word)));
+        ops.extend([op(GetAux, 0, 0), op(EmitAcc, 8, 0)]);
+        run(&ops)
+    };
+    let the_qui = [(4, 0x2065_6874), (2, 0x7571), (1, 0x69)];
+    assert_eq!(matched(7, &the_qui), ["ok 8 0000000000000000"]);
+    assert_eq!(matched(8, &the_qui), ["ok 8 0100000000000000"]);
+    assert_eq!(matched(7, &[(4, 0x2065_6874), (2, 0x7572), (1, 0x69)]), ["ok 8 0300000000000000"]);
+    // Longer than the memory, and of a length that none has.
+    assert_eq!(matched(0x41, &the_qui), ["Fault"]);
+    assert_eq!(matched(-1, &the_qui), ["Fault"]);
+}
+
+#[test]
+fn a_rejected_hit_has_no_payload() {
+    let program = [op(Reg, 3, 0), op(EmitAcc, 1, 0)];
+    let hit = |word| {
+        let condition = [op(Add, 0, word), op(SkipZero, 0, 1), op(Reject, 0, 0)];
+        interpret_hit(&condition, &program, &registers(), 0, &image())
+    };
+    assert_eq!(hit(1), None);
+    assert_eq!(hit(0), Some(interpret(&program, &registers(), 0, &image())));
+    let program = [&program[..], &[op(Reject, 0, 0)]].concat();
+    assert!(interpret(&program, &registers(), 0, &image()).is_empty());
+}
+
 fn any_op() -> impl Strategy<Value = Op> {
     let code = prop::sample::select(vec![
         Reg, StackSlot, CurrentG, Add, Deref, SetAux, GetAux, Reset, EmitAcc, EmitBytes,
-        EmitString, NilCheck, Image,
+        EmitString, NilCheck, Image, Load, Narrow, Compare, Touch, AddAux, Match,
     ]);
     let imm = prop_oneof![4 => -64i64..64, 2 => 0i64..1100, 1 => any::<i64>()];
     (code, any::<u8>(), imm).prop_map(|(code, a, imm)| op(code, a, imm))

@@ -3,7 +3,8 @@
 use super::Planner;
 use crate::compile::{Builder, Later, compile_rule_param};
 use crate::expression::{
-    Condition, ExpressionError, Failure, Moment, Operand, Params, Scope, Wants, resolve,
+    Condition, ExpressionError, Failure, HitValues, Moment, Operand, Params, Scope, Wants,
+    rejection, resolve,
 };
 use crate::plan::ConcreteTypes;
 use crate::screen::{By, Screen, Screening};
@@ -21,6 +22,8 @@ pub(super) struct Chosen {
     pub(super) results: Vec<ValueSpec>,
     pub(super) at_entry: Vec<Op>,
     pub(super) at_return: Vec<Op>,
+    /// What rejects hits at the entry.
+    pub(super) unless: Vec<Op>,
     /// How many of the last arguments are variables that a closure captured.
     pub(super) captured: u16,
     /// Types that a dictionary tells.
@@ -137,8 +140,13 @@ impl<'a> Planner<'a> {
 
         let mut builder = Builder::new(limits.string_bytes);
         let (mut captured, mut concrete) = (0, ConcreteTypes::default());
-        let mut args = wants.build(Moment::Entry, &mut builder);
-        screen.hidden_args = args.len() as u16;
+        let specs = wants.build(Moment::Entry, &mut builder);
+        screen.hidden_args = specs.len() as u16;
+        let unless = screen.entry.as_ref().map_or_else(Vec::new, |screening| {
+            let values = HitValues { specs: &specs, at_return: false, g_goid: scope.g_goid };
+            rejection(&screening.predicate, &values)
+        });
+        let mut args: Vec<ValueSpec> = specs.into_iter().map(|(spec, _)| spec).collect();
         let rule = selected.params.and_then(|rule| Some((rule, wanted.get(rule)?)));
         match (rule, signature) {
             (Some((rule, wanted)), _) => match &wanted.params {
@@ -171,7 +179,8 @@ impl<'a> Planner<'a> {
         let at_entry = builder.finish();
 
         let mut builder = Builder::new(limits.string_bytes);
-        let mut results = wants.build(Moment::Return, &mut builder);
+        let specs = wants.build(Moment::Return, &mut builder).into_iter();
+        let mut results: Vec<ValueSpec> = specs.map(|(spec, _)| spec).collect();
         screen.hidden_results = results.len() as u16;
         let rule = selected.results.and_then(|rule| Some((rule, wanted.get(rule)?)));
         match (rule, signature) {
@@ -195,6 +204,7 @@ impl<'a> Planner<'a> {
             results,
             at_entry,
             at_return: builder.finish(),
+            unless,
             captured,
             concrete,
             screen,

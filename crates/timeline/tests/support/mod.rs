@@ -130,6 +130,7 @@ impl Story {
                 g_source: GSource::R14,
                 program: Program::default(),
                 guard: None,
+                condition: 0,
             });
         }
     }

@@ -53,6 +53,7 @@ pub fn plan_with(system_stack: Option<u16>) -> Arc<Plan> {
         g_source: GSource::R14,
         program: Program::default(),
         guard,
+        condition: 0,
     };
     let guard = Guard { after: Svma(0x1008), after_offset: FileOffset(8), zero: true };
     Arc::new(Plan {

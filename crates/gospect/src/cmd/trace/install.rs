@@ -91,6 +91,10 @@ impl Planning<'_> {
             return Err(usage(format!("`{}`: {}", mistake.text, mistake.error)));
         }
         planned.plan.image.path = target.shown.display().to_string();
+        if self.args.capture.record.is_some() {
+            // A recording holds all calls.
+            planned.plan.decide_outside();
+        }
         if !planned.plan.functions.iter().any(|function| function.traced) {
             let reason = explain::why_nothing(&target.executable, self.selection, &planned)?;
             return Err(nothing(format!("{}: {reason}", target.shown.display())));

@@ -28,8 +28,8 @@ pub fn summarize(
         let mut one = Summary::of_plan(session.backend(), session.plan());
         let seen = session.capture_counters()?;
         (one.lost, one.unfinished) = (seen.lost, seen.unfinished);
-        one.count(&session.counters());
-        total.screen(session.screened());
+        one.count(&session.counters()?);
+        total.screen(session.screened()?.as_ref());
         total.count_spans(session.spans());
         total.notes.extend(session.exported());
         detach += session.detach_time().unwrap_or_default();
@@ -39,7 +39,7 @@ pub fn summarize(
         cost_ns += session.cost_ns();
         total.processes += session.processes() as u64;
         add(&mut total, one);
-        add_counters(&mut counters, session.counters());
+        add_counters(&mut counters, session.counters()?);
     }
     let elapsed = running.started.elapsed();
     total.duration_ms = Some(milliseconds(elapsed));
