@@ -106,6 +106,9 @@ pub struct Summary {
     /// Calls hidden by a condition that did not hold, where there are conditions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hidden: Option<u64>,
+    /// Those of them that left no record, since the hit decided it; where hits decide.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hidden_at_hit: Option<u64>,
     /// Calls shown although a condition could not be decided.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub undecided: Option<u64>,

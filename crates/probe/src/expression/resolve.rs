@@ -3,7 +3,7 @@
 use super::access::{Access, Location, shape_of};
 use super::scope::{Moment, Scope};
 use super::{ExpressionError, Operand, Step, StepKind};
-use crate::compile::{Builder, Compiled, compile, op};
+use crate::compile::{Builder, Compiled, op};
 use crate::package::package_of;
 use crate::value::{Check, ValueKind, ValueSpec};
 use thiserror::Error;
@@ -76,15 +76,6 @@ pub(super) fn find<'a>(
         }
     }
     Ok(access)
-}
-
-pub(super) fn shown(access: &Access<'_>, string_bytes: u16) -> Result<Compiled, Failure> {
-    if let Location::Word(ops) = &access.place {
-        return Ok(word(access, ops));
-    }
-    let (shape, place) = access.shape_and_place()?;
-    let compiled = compile(&shape, &place, string_bytes).map_err(Failure::Unavailable)?;
-    Ok(checked(&access.checks, compiled))
 }
 
 /// A value that ops leave in acc.

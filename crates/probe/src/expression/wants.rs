@@ -3,7 +3,7 @@
 use super::access::{Access, Location};
 use super::compare::{Class, Kinds, check};
 use super::predicate::{Predicate, Term};
-use super::resolve::{Failure, checked, find, shown, word};
+use super::resolve::{Failure, checked, find, resolve, word};
 use super::scope::{Moment, Scope};
 use super::{Condition, ExpressionError, Literal, Operand, Side, Start};
 use crate::compile::{Builder, Compiled, compile, op};
@@ -95,15 +95,13 @@ impl Wants {
             _ => {}
         }
         let at = moment(operand, scope, Moment::Return);
-        let (type_name, compiled) = match find(operand, scope, at) {
-            Ok(access) => match shown(&access, string_bytes) {
-                Ok(compiled) => (access.ty.name.to_string(), Ok(compiled)),
-                Err(Failure::Unavailable(reason)) => (access.ty.name.to_string(), Err(reason)),
-                Err(failure) => return Err(failure),
-            },
-            Err(Failure::Unavailable(reason)) => (String::new(), Err(reason)),
-            Err(failure) => return Err(failure),
+        let mut alone = Builder::new(string_bytes);
+        let ValueSpec { type_name, kind, .. } = resolve(operand, scope, at, &mut alone)?;
+        let compiled = match kind {
+            ValueKind::Unavailable(reason) => Err(reason),
+            kind => Ok(Compiled { kind, ops: alone.finish() }),
         };
+        let type_name = type_name.to_string();
         Ok(self.want(at, Want { name: operand.to_string(), type_name, compiled }))
     }
 

@@ -30,6 +30,9 @@ pub fn summarize(
         (one.lost, one.unfinished) = (seen.lost, seen.unfinished);
         one.count(&session.counters()?);
         total.screen(session.screened()?.as_ref());
+        if session.plan().decides_at_hits() {
+            *total.hidden_at_hit.get_or_insert(0) += seen.rejected;
+        }
         total.count_spans(session.spans());
         total.notes.extend(session.exported());
         detach += session.detach_time().unwrap_or_default();

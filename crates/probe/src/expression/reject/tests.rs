@@ -161,7 +161,7 @@ impl HitForms<'_> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4096))]
+    #![proptest_config(ProptestConfig::with_cases(1024))]
 
     /// A hit is rejected only if the condition does not hold by what would have been captured, and
     /// where all of it can be asked at the hit, then always.
@@ -247,4 +247,19 @@ fn a_condition_becomes_ways_to_its_rejection() {
     ] {
         assert_eq!(text_of(&predicate, &specs), expected, "{predicate:?}");
     }
+}
+
+#[test]
+fn a_condition_lies_right_before_its_program() {
+    let mut table = crate::compile::OpTable::default();
+    let condition = [op(OpCode::Reg, 0, 0), op(OpCode::SkipZero, 0, 1), op(OpCode::Reject, 0, 0)];
+    let program = [op(OpCode::Reg, 3, 0), op(OpCode::EmitAcc, 8, 0)];
+    let alone = table.intern(&program);
+    let behind = table.intern_behind(&condition, &program);
+    assert_eq!((alone.start, behind.start, behind.len), (0, 5, 2));
+    assert_eq!(table.intern_behind(&condition, &program), behind);
+    assert_eq!(table.intern_behind(&condition[..2], &program).start, 9);
+    assert_eq!(table.intern_behind(&condition, &[]).len, 0);
+    assert_eq!(table.get(behind), program);
+    assert_eq!(table.finish()[2..5], condition);
 }
