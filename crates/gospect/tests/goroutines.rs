@@ -262,6 +262,31 @@ fn a_core_dump_is_not_believed_beyond_what_it_is() {
     _ = std::fs::remove_dir_all(&dir);
 }
 
+/// What a goroutine saved when it waited last is not where it is.
+#[test]
+fn a_goroutine_that_asks_for_the_time_is_not_where_it_waited_before() {
+    for go in [oldest(), newest()] {
+        let dir = temporary("core-clock");
+        std::fs::create_dir_all(&dir).unwrap();
+        crash(&Fixture::build("clock", &go, Mode::Exe), &dir);
+        let core = std::fs::read_dir(&dir).unwrap().flatten().next().expect("a core dump").path();
+        let core = core.to_string_lossy().into_owned();
+        let output = gospect().run(&["goroutines", "--core", &core, "--format", "json"]);
+        output.expect_code(0);
+        _ = std::fs::remove_dir_all(&dir);
+        let clocks = output.of_type("goroutine");
+        let clocks: Vec<&Value> =
+            clocks.iter().filter(|line| line["start"] == "main.clock").collect();
+        assert_eq!(clocks.len(), 3, "go {}", go.version);
+        for line in clocks {
+            let stack = line["stack"].as_array().unwrap();
+            let has = |func: &str| stack.iter().any(|frame| frame["func"] == func);
+            assert!(!has("main.early"), "go {}: {line}", go.version);
+            assert!(has("main.ask") || line["stack_unavailable"].is_string(), "{line}");
+        }
+    }
+}
+
 #[test]
 fn what_cannot_be_is_said() {
     let (running, _) = parked(&newest(), Mode::Exe);

@@ -27,6 +27,13 @@ const PIECE: u64 = 1 << 18;
 /// Readings of a goroutine that moves before it is called torn.
 const TRIES: usize = 8;
 
+/// Where `systemstack` says that a goroutine is meanwhile (runtime/asm_amd64.s).
+const LEFT: &str = "runtime.systemstack_switch";
+
+/// What calls the kernel's code on the system stack, and does not save where the goroutine is
+/// for that (runtime/sys_linux_amd64.s, runtime/time_linux_amd64.s).
+const CLOCKS: [&str; 3] = ["runtime.nanotime1", "runtime.walltime", "time.now"];
+
 /// What to read.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -188,11 +195,16 @@ impl<'a> Snapshot<'a> {
     }
 
     /// Where a running goroutine was stopped: in its own code, or on its thread's system
-    /// stack, for which `systemstack` saved where it came from.
+    /// stack, for which `systemstack` saved where it came from. `None` when that is not known.
     fn registers_of(&self, of: &Descriptor) -> Option<Start> {
         let registers = self.registers?(Avma(of.m))?;
-        let own = of.stack_lo <= registers.sp && registers.sp < of.stack_hi;
-        Some(if own { Start::stopped(registers) } else { Start::saved(of) })
+        if of.stack_lo <= registers.sp && registers.sp < of.stack_hi {
+            return Some(Start::stopped(registers));
+        }
+        let at = |pc| self.codes.at(Avma(pc), true);
+        let asks = at(registers.pc).is_none_or(|code| CLOCKS.contains(&&*code.func));
+        let saved = at(of.sched_pc).is_some_and(|code| &*code.func == LEFT);
+        (saved && !asks).then(|| Start::saved(of))
     }
 
     /// Whether what was seen is of one moment.

@@ -5,7 +5,7 @@ use address::{Avma, Bias, MemoryError, ReadMemory, Svma};
 use binary::Executable;
 use binary::globals::{Global, find};
 use binary::layout::RuntimeLayouts;
-use inspect::{Error, Goroutine, LabelsEnd, Options, Snapshot, StackEnd, State, Walked};
+use inspect::{Error, Goroutine, LabelsEnd, Options, Registers, Snapshot, StackEnd, State, Walked};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -200,6 +200,46 @@ fn labels_beyond_what_is_read_are_said_to_be_missing() {
         let (seen, _) = fake.walk().unwrap();
         assert_eq!((seen[0].labels.texts.len(), seen[0].labels.end), (1, end), "{count} {len}");
         assert!(*fake.memory.longest.borrow() <= 1 << 16);
+    }
+}
+
+/// In a core dump: what a goroutine saved when it stopped last is not where it runs.
+#[test]
+fn what_was_saved_is_only_believed_of_who_left_for_the_system_stack() {
+    let entry = |name: &str| {
+        let executable = executable();
+        let functions = executable.functions().unwrap();
+        functions.by_name(name).remove(0).entry.0
+    };
+    let (left, raise) = (entry("runtime.systemstack_switch"), entry("runtime.raise"));
+    let (deep, clock) = (entry("main.deep") + 1, entry("runtime.nanotime1"));
+    for (saved, runs, expected) in [
+        // `systemstack` runs something: Go 1.19 saves its first instruction, newer ones one behind.
+        (left, raise, "runtime.systemstack_switch"),
+        (left + 8, raise, "runtime.systemstack_switch"),
+        // It waited long ago; it asks for the time, also in the kernel's code.
+        (deep, raise, ""),
+        (left + 8, clock, ""),
+        (left + 8, 0x7fff_0000_0000, ""),
+    ] {
+        let mut fake = Fake::new(1);
+        let status = fake.field(0, "atomicstatus");
+        fake.memory.bytes.insert(status, 2);
+        let at = fake.field(0, "sched.pc");
+        fake.memory.set(at, saved);
+        let layouts = RuntimeLayouts::new(fake.executable.go_version(), None);
+        // On another stack.
+        let registers = |_| Some(Registers { pc: runs, sp: LIST, bp: 0 });
+        let snapshot = Snapshot::open(&fake.executable, &layouts, &fake.memory, Bias(0)).unwrap();
+        let snapshot = snapshot.with_registers(&registers);
+        let mut first = Vec::new();
+        let mut take = |goroutine: Goroutine| {
+            let innermost = goroutine.stack.frames().next();
+            let func = innermost.map_or(String::new(), |frame| frame.func.to_string());
+            first.push((func, goroutine.stack.end == StackEnd::Running));
+        };
+        snapshot.walk(Options { stacks: true }, &mut take).unwrap();
+        assert_eq!(first, [(expected.to_owned(), expected.is_empty())], "{saved:x} {runs:x}");
     }
 }
 

@@ -110,6 +110,31 @@ pub fn find<'a>(lines: &'a [Value], func: &str) -> &'a Value {
     lines.iter().find(has).unwrap_or_else(|| panic!("no goroutine in {func}"))
 }
 
+/// Labels, and who is wired to a thread.
+fn check_labels(lines: &[Value], what: &str) {
+    let many: BTreeMap<String, String> =
+        (0..40).map(|i| (format!("key{i:02}"), "v".repeat(i))).collect();
+    assert_eq!(find(lines, "main.manyLabels")["labels"], serde_json::json!(many), "{what}");
+    let long = find(lines, "main.longLabel");
+    assert_eq!(long["labels"]["long"], "v".repeat(4096), "{what}");
+    assert_eq!(long["labels_unavailable"], "there is more than is read", "{what}");
+    let heir = find(lines, "main.heir");
+    assert_eq!(heir["labels"], serde_json::json!({"from": "parent"}), "{what}");
+    let labelled = ["main.labelled", "main.manyLabels", "main.longLabel", "main.heir"];
+    for line in lines.iter().filter(|line| line["type"] == "goroutine") {
+        let start = text(&line["start"]);
+        let none = line["labels"] == serde_json::json!({});
+        assert_eq!(none, !labelled.contains(&&*start), "{what}: {line}");
+        assert!(
+            start == "main.longLabel" || line["labels_unavailable"].is_null(),
+            "{what}: {line}"
+        );
+        // The runtime wires some of its own where there is cgo.
+        let locked = start == "main.locked";
+        assert!(line["system"] == true || line["locked"] == locked, "{what}: {line}");
+    }
+}
+
 /// What JSON has of every goroutine.
 pub fn check_json(go: &Toolchain, mode: Mode) {
     let (running, _) = parked(go, mode);
@@ -118,7 +143,7 @@ pub fn check_json(go: &Toolchain, mode: Mode) {
     let labels = &find(&lines, "main.labelled.func1")["labels"];
     let expected = serde_json::json!({"request": "42", "user": "ä \"quoted\""});
     assert_eq!(*labels, expected, "{what}");
-    assert_eq!(find(&lines, "main.locked")["locked"], true, "{what}");
+    check_labels(&lines, &what);
     let waiting = find(&lines, "main.locked");
     assert_eq!(waiting["state"], "waiting");
     assert_eq!(waiting["reason"], "chan receive");
