@@ -8,7 +8,9 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use testkit::{Fixture, Mode, Output, Running, import_timeline, newest, oldest, toolchains};
+use testkit::{
+    Fixture, Mode, Output, Running, Toolchain, import_timeline, newest, oldest, toolchains,
+};
 
 /// Every work, as large as the issue has it.
 #[test]
@@ -96,8 +98,14 @@ fn root_goroutines_from_before_the_attach_are_told_of() {
 /// Of one executable and of another; goroutines of several processes have the same ids.
 #[test]
 fn root_several_processes_are_told_apart() {
-    let programs = [newest(), newest(), oldest()];
-    let programs = programs.map(|go| Fixture::build("states", &go, Mode::Exe));
+    // Files of its own: uprobes for several processes are refused beside another test's trampolines.
+    let own = |go: &Toolchain| {
+        let file = result_file(&format!("several-{}", go.version)).with_extension("program");
+        std::fs::copy(Fixture::build("states", go, Mode::Exe), &file).unwrap();
+        file
+    };
+    let [new, old] = [newest(), oldest()].map(|go| own(&go));
+    let programs = [&new, &new, &old];
     for backend in ["uprobe", "trampoline"] {
         let mut all: Vec<Running> = Vec::new();
         for (index, program) in programs.iter().enumerate() {
@@ -133,6 +141,7 @@ fn root_several_processes_are_told_apart() {
             assert!(running.wait(LIMIT).success());
         }
     }
+    [new, old].iter().for_each(|program| std::fs::remove_file(program).unwrap());
 }
 
 /// All goroutines of the old program end with it, at execve; the new one's are others, though their ids
