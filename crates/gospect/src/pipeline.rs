@@ -177,7 +177,8 @@ impl Pipeline {
         }
         match &mut self.show {
             Show::Text(text) => text.tick(now_ns, symbols, out),
-            Show::Json(_) | Show::Stat(_) | Show::StatBy(_) | Show::Spans(_) => Ok(()),
+            Show::Spans(spans) => spans.tick(now_ns, out),
+            Show::Json(_) | Show::Stat(_) | Show::StatBy(_) => Ok(()),
         }
     }
 

@@ -10,12 +10,14 @@ use otlp::{Exported, Exporter};
 use output::{Clock, Json, SpanTrees, TextOptions, write_span_json};
 use probe::planner::Planned;
 use probe::selection::Selection;
-use probe::states::{CREATING, StateEvent, StateOffsets, add_creations};
+use probe::states::{CREATING, StateEvent, StateOffsets, add_creations, add_states, state_names};
 use probe::{Plan, Refusal, RefusalReason};
 use sensors::{SensorOptions, Span, SpanBuilder, SpanOptions};
+use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, Write};
 use std::sync::Arc;
+use timeline::states::States;
 use timeline::{Event, Symbolizer};
 use wire::Record;
 
@@ -24,11 +26,21 @@ pub fn selection(choice: &SpanChoice) -> Selection {
     sensors::selection(SensorOptions { queries: choice.queries })
 }
 
-/// Adds to a plan what tells which goroutine made which. Without it requests lose what they do on other
-/// goroutines, nothing else.
-pub fn watch_creations(target: &Target, debug: Option<&DebugInfo>, planned: &mut Planned) {
+/// Adds to a plan what tells which goroutine made which, and for `times` what each does. Without it requests lose
+/// what they do on other goroutines and what their time went to, nothing else.
+pub fn watch_goroutines(
+    target: &Target,
+    debug: Option<&DebugInfo>,
+    times: bool,
+    planned: &mut Planned,
+) {
+    let costs: HashMap<_, _> =
+        planned.plan.sites.iter().map(|site| site.address).zip(planned.costs.drain(..)).collect();
     let layouts = RuntimeLayouts::new(target.executable.go_version(), debug);
     let added = match StateOffsets::of(&layouts) {
+        Ok(offsets) if times => {
+            add_all_states(target, &offsets, &mut planned.plan).map_err(|error| error.to_string())
+        }
         Ok(offsets) => add_creations(&mut planned.plan, &target.executable, &offsets)
             .map_err(|error| error.to_string()),
         Err(error) => Err(error.to_string()),
@@ -37,7 +49,18 @@ pub fn watch_creations(target: &Target, debug: Option<&DebugInfo>, planned: &mut
         let reason = RefusalReason(format!("is not watched for who makes goroutines: {reason}"));
         planned.plan.refused.push(Refusal { function: CREATING.to_owned(), reason });
     }
-    planned.costs.resize(planned.plan.sites.len(), ProbeCost::SingleStepped);
+    // Sites may have been put between others.
+    let of = |address| costs.get(address).copied().unwrap_or(ProbeCost::SingleStepped);
+    planned.costs = planned.plan.sites.iter().map(|site| of(&site.address)).collect();
+}
+
+fn add_all_states(
+    target: &Target,
+    offsets: &StateOffsets,
+    plan: &mut Plan,
+) -> Result<(), binary::Error> {
+    plan.states = Some(state_names(&target.executable)?);
+    add_states(plan, &target.executable, offsets)
 }
 
 /// Whether a recording is one of requests.
@@ -60,6 +83,9 @@ pub struct Spans {
     writer: Writer,
     /// Which sites tell of new goroutines.
     creations: Vec<bool>,
+    /// What goroutines do, where that is told.
+    states: Option<States>,
+    state_events: Vec<timeline::states::Event>,
     done: Vec<Span>,
     written: u64,
     exported: Option<Exported>,
@@ -69,8 +95,9 @@ impl Spans {
     /// For events of `plan`.
     pub fn new(plan: &Arc<Plan>, clock: Clock, show: &ShowOptions, text: TextOptions) -> Self {
         let seed = RandomState::new().hash_one(clock.unix_offset_ns);
-        let SpanChoice { statements, collector, .. } = show.spans.clone().unwrap_or_default();
-        let options = SpanOptions { seed, statements, ..SpanOptions::default() };
+        let SpanChoice { statements, times, collector, .. } =
+            show.spans.clone().unwrap_or_default();
+        let options = SpanOptions { seed, statements, times, ..SpanOptions::default() };
         let writer = match (collector, show.format) {
             (Some(settings), _) => Writer::Collector(Box::new(Exporter::start(*settings, clock))),
             (None, Format::Text) => Writer::Trees(Box::new(SpanTrees::new(clock, text))),
@@ -82,6 +109,8 @@ impl Spans {
         Self {
             builder: SpanBuilder::new(plan, options),
             creations: sites.map(|site| StateEvent::is_at(plan, site)).collect(),
+            states: times.then(|| States::new(Arc::clone(plan))),
+            state_events: Vec::new(),
             plan: Arc::clone(plan),
             writer,
             done: Vec::new(),
@@ -95,11 +124,28 @@ impl Spans {
         if !self.creations.get(record.site as usize).is_some_and(|it| *it) {
             return false;
         }
+        if let Some(states) = &mut self.states {
+            states.push(record, &mut self.state_events);
+            for event in self.state_events.drain(..) {
+                self.builder.state(&event);
+            }
+        }
         if let Some(StateEvent::Creation(creation)) = StateEvent::parse(&self.plan, record) {
             let creator = creation.parent.unwrap_or(record.goid);
             self.builder.created(record.pid, creator, creation.goid);
         }
         true
+    }
+
+    /// Tells that `now_ns` (the capture's clock) is reached: spans whose time is known go out.
+    pub fn tick(&mut self, now_ns: u64, out: &mut dyn Write) -> io::Result<()> {
+        let Some(states) = &mut self.states else { return Ok(()) };
+        states.tick(now_ns, &mut self.state_events);
+        for event in self.state_events.drain(..) {
+            self.builder.state(&event);
+        }
+        self.builder.advance(now_ns, &mut self.done);
+        self.write(out)
     }
 
     /// Takes an event, and writes the spans that ended by it.
@@ -120,6 +166,12 @@ impl Spans {
 
     /// Writes what was held back.
     pub fn finish(&mut self, out: &mut dyn Write) -> io::Result<()> {
+        if let Some(states) = &mut self.states {
+            states.tick(u64::MAX, &mut self.state_events);
+            for event in self.state_events.drain(..) {
+                self.builder.state(&event);
+            }
+        }
         self.builder.finish(&mut self.done);
         self.write(out)?;
         match &mut self.writer {

@@ -59,6 +59,20 @@ fn span(span: &Span, clock: &Clock) -> Message {
     if !span.is_finished {
         attributes.push(pair("gospect.finished", &Attribute::Bool(false)));
     }
+    if let Some(time) = &span.time {
+        let parts = [
+            ("gospect.time.running_ns", time.running_ns),
+            ("gospect.time.runnable_ns", time.runnable_ns),
+            ("gospect.time.syscall_ns", time.syscall_ns),
+            ("gospect.time.other_ns", time.other_ns),
+            ("gospect.time.unknown_ns", time.unknown_ns),
+        ];
+        let int = |ns| Attribute::Int(i64::try_from(ns).unwrap_or(i64::MAX));
+        attributes.extend(parts.into_iter().map(|(name, ns)| pair(name, &int(ns))));
+        for (reason, ns) in &time.waiting {
+            attributes.push(pair(&format!("gospect.time.waiting_ns.{reason}"), &int(*ns)));
+        }
+    }
     let kind = match span.kind {
         SpanKind::Server => message::SpanKind::Server,
         SpanKind::Client => message::SpanKind::Client,

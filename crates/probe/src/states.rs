@@ -402,6 +402,13 @@ fn system_stack(executable: &Executable) -> Result<Option<u16>, binary::Error> {
     Ok(u16::try_from(place).ok())
 }
 
+/// What a plan that watches states says of their names.
+pub fn state_names(executable: &Executable) -> Result<StateNames, binary::Error> {
+    let reasons = WaitReasons::of(executable).map(|reasons| reasons.names().to_vec());
+    let system_stack = system_stack(executable)?;
+    Ok(StateNames { reasons: reasons.unwrap_or_default(), system_stack })
+}
+
 /// A plan of nothing but state changes and creations, and what each of its sites costs under
 /// uprobes.
 pub fn plan_states(
@@ -414,9 +421,7 @@ pub fn plan_states(
         path: String::new(),
         go_version: executable.go_version().text.clone(),
     };
-    let reasons = WaitReasons::of(executable).map(|reasons| reasons.names().to_vec());
-    let system_stack = system_stack(executable)?;
-    let names = StateNames { reasons: reasons.unwrap_or_default(), system_stack };
+    let names = state_names(executable)?;
     let mut plan = Plan { image, runtime: layout, states: Some(names), ..Plan::default() };
     add_states(&mut plan, executable, offsets)?;
     let table = executable.functions()?;

@@ -13,6 +13,7 @@ use crate::goroutine::{Key, Origin, Origins, Used};
 use crate::http;
 use crate::ids::Ids;
 use crate::span::{Span, SpanContext, SpanKind, Witness};
+use crate::time::TimeSplit;
 use crate::trace_context::{self, TRACEPARENT};
 use open::{Open, Panicked};
 use probe::Plan;
@@ -38,12 +39,14 @@ pub struct SpanOptions {
     pub origins: usize,
     /// Whether statements of databases are shown, and not only what they begin with.
     pub statements: bool,
+    /// Whether it is told by [`SpanBuilder::state`] what goroutines do.
+    pub times: bool,
 }
 
 impl Default for SpanOptions {
-    /// Seed 0, 65,536 open spans, 262,144 goroutines, no statements.
+    /// Seed 0, 65,536 open spans, 262,144 goroutines, no statements, no times.
     fn default() -> Self {
-        Self { seed: 0, open: 1 << 16, origins: 1 << 18, statements: false }
+        Self { seed: 0, open: 1 << 16, origins: 1 << 18, statements: false, times: false }
     }
 }
 
@@ -80,6 +83,7 @@ pub struct SpanBuilder {
     panics: HashMap<Key, Panicked>,
     /// Open streams of gRPC clients by process and address: whoever holds one goes on to other things.
     streams: HashMap<(u32, u64), Open>,
+    split: Option<TimeSplit>,
     /// The last that is known of time.
     last_ns: u64,
     refused: u64,
@@ -105,6 +109,7 @@ impl SpanBuilder {
             origins: Origins::default(),
             panics: HashMap::new(),
             streams: HashMap::new(),
+            split: options.times.then(TimeSplit::default),
             last_ns: 0,
             refused: 0,
         }
@@ -120,6 +125,20 @@ impl SpanBuilder {
         let own = self.innermost((pid, creator));
         if let Some(origin) = own.or_else(|| self.origins.get((pid, creator))) {
             self.origins.insert((pid, goid), origin, self.options.origins);
+        }
+    }
+
+    /// Takes what a goroutine did.
+    pub fn state(&mut self, event: &timeline::states::Event) {
+        if let Some(split) = &mut self.split {
+            split.push(event);
+        }
+    }
+
+    /// Appends the spans that ended long enough before `now_ns` for all to be known of what their time went to.
+    pub fn advance(&mut self, now_ns: u64, out: &mut Vec<Span>) {
+        if let Some(split) = &mut self.split {
+            out.extend(std::iter::from_fn(|| split.take(now_ns)));
         }
     }
 
@@ -145,6 +164,7 @@ impl SpanBuilder {
             self.close_answered(key, out);
         }
         self.give_up_streams(None, out);
+        self.advance(u64::MAX, out);
     }
 
     fn end_process(&mut self, pid: u32, out: &mut Vec<Span>) {
@@ -221,6 +241,9 @@ impl SpanBuilder {
                     return self.ended(open, call, out);
                 }
                 if values.bytes(Field::ErrorText).is_ok_and(|(text, _)| text == OVER) {
+                    if let Some(split) = &mut self.split {
+                        split.forget(key, open.context.span);
+                    }
                     self.forget(&open);
                     return;
                 }
@@ -340,6 +363,9 @@ impl SpanBuilder {
             && let Some(known) = known
         {
             open.sampled = known.sampled;
+        }
+        if let Some(split) = &mut self.split {
+            split.begin((open.pid, open.goid), span, open.start_ns());
         }
         self.alive.insert(span, Alive { tree: open.tree, sampled: open.sampled });
         *self.trees.entry(open.tree).or_default() += 1;
@@ -470,7 +496,12 @@ impl SpanBuilder {
 
     fn end(&mut self, open: Open, end_ns: u64, is_finished: bool, out: &mut Vec<Span>) {
         let left = self.forget(&open);
-        out.push(open.into_span(end_ns, is_finished, left));
+        let is_there = !open.is_stream;
+        let span = open.into_span(end_ns, is_finished, left);
+        match &mut self.split {
+            Some(split) => split.end(span, is_there),
+            None => out.push(span),
+        }
     }
 
     /// Takes an open span out of all tables. Gives how many of its tree are still open.

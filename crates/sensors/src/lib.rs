@@ -16,8 +16,10 @@ mod http;
 mod ids;
 mod rpc;
 mod span;
+mod time;
 mod trace_context;
 
 pub use builder::{SpanBuilder, SpanOptions};
 pub use catalog::{Field, Read, Role, SENSORS, Sensor, SensorOptions, is_sensed, selection};
 pub use span::{Attribute, Link, Span, SpanContext, SpanEvent, SpanKind, Status, Witness};
+pub use time::SpanTime;

@@ -1,5 +1,6 @@
 //! Spans.
 
+use crate::time::SpanTime;
 use std::fmt;
 
 /// Which span of which trace.
@@ -151,6 +152,8 @@ pub struct Span {
     pub unavailable: Vec<(&'static str, String)>,
     /// In the order of time.
     pub events: Vec<SpanEvent>,
+    /// What its goroutine spent the time on, where states are watched.
+    pub time: Option<SpanTime>,
     /// Id of the outermost span around it that was seen: those with one tree are shown together.
     pub tree: u64,
     /// Spans of this tree that are still open.

@@ -11,6 +11,8 @@ pub struct SpanChoice {
     pub queries: bool,
     /// Statements of databases too.
     pub statements: bool,
+    /// What the time went to.
+    pub times: bool,
     /// Where spans are sent, and not written.
     pub collector: Option<Box<otlp::Settings>>,
 }
@@ -34,6 +36,10 @@ pub struct SpansArgs {
     /// Show the text of SQL statements, which may hold what nobody should see
     #[arg(long)]
     pub sql: bool,
+    /// Tell of each span what its goroutine spent the time on: running, runnable, in system calls, waiting by
+    /// reason, work for the collector; every change of a goroutine's state is watched for it
+    #[arg(long)]
+    pub time: bool,
     /// Send the spans to a collector by OTLP: http:// or https://HOST[:PORT][/PATH]; without ENDPOINT to
     /// where OTEL_EXPORTER_OTLP_ENDPOINT says, else to this machine. Honours the other OTEL_EXPORTER_OTLP_*
     /// variables, OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES and OTEL_TRACES_SAMPLER

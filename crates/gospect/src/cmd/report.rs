@@ -38,7 +38,8 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<Outcome> {
     sink::keep_apart(args.show.tell.output.as_deref(), &args.file)?;
     let mut out = sink::open(args.show.tell.output.as_deref())?;
     let plan = Arc::new(contents.plan);
-    if plan.states.is_some() {
+    let spans = crate::spans::is_recording_of(&plan);
+    if plan.states.is_some() && !spans {
         let states = states::Recorded {
             plan,
             clock: contents.clock,
@@ -50,12 +51,12 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<Outcome> {
         };
         return states.report(args, out);
     }
-    let spans = crate::spans::is_recording_of(&plan);
     if args.events || args.by.is_some() || args.perfetto {
         return Err(usage("--events, --by and --perfetto are for recordings of `gospect sched`"));
     }
     let mut options = ShowOptions::new(&args.show, color);
-    options.spans = spans.then(SpanChoice::default);
+    let times = plan.states.is_some();
+    options.spans = spans.then(|| SpanChoice { times, ..SpanChoice::default() });
     options.pids = contents.ending.as_ref().map_or(contents.pids.len() > 1, |ending| ending.pids);
     if options.drilldown(&plan).is_some_and(|roots| roots.is_empty()) {
         return Err(nothing(format!(

@@ -11,8 +11,18 @@ const TEXT_BYTES: u16 = 128;
 
 /// Watches as asked.
 pub fn run(args: SpansArgs) -> anyhow::Result<Outcome> {
-    let SpansArgs { capture, queries, sql, otlp, otlp_protocol, format, tell, binary, command } =
-        args;
+    let SpansArgs {
+        capture,
+        queries,
+        sql,
+        time,
+        otlp,
+        otlp_protocol,
+        format,
+        tell,
+        binary,
+        command,
+    } = args;
     let Command::Trace(mut trace) = Cli::try_parse_from(["gospect", "trace"])?.command else {
         unreachable!("the line above names `trace`")
     };
@@ -30,7 +40,7 @@ pub fn run(args: SpansArgs) -> anyhow::Result<Outcome> {
     let collector = otlp
         .map(|url| collector(url.as_deref(), otlp_protocol.as_deref(), &service))
         .transpose()?;
-    trace.spans = Some(SpanChoice { queries, statements: sql, collector });
+    trace.spans = Some(SpanChoice { queries, statements: sql, times: time, collector });
     super::trace::run(*trace)
 }
 

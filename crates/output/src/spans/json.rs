@@ -5,6 +5,7 @@ use sensors::{Attribute, Link, Span, SpanEvent};
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
 use std::io::{self, Write};
+use std::sync::Arc;
 
 #[derive(Serialize)]
 struct JsonSpan<'a> {
@@ -25,6 +26,26 @@ struct JsonSpan<'a> {
     attributes: Map<'a>,
     unavailable: Reasons<'a>,
     events: Vec<JsonEvent<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time: Option<JsonTime<'a>>,
+}
+
+#[derive(Serialize)]
+struct JsonTime<'a> {
+    running_ns: u64,
+    runnable_ns: u64,
+    waiting_ns: Waiting<'a>,
+    syscall_ns: u64,
+    other_ns: u64,
+    unknown_ns: u64,
+}
+
+struct Waiting<'a>(&'a [(Arc<str>, u64)]);
+
+impl Serialize for Waiting<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(reason, ns)| (reason, ns)))
+    }
 }
 
 #[derive(Serialize)]
@@ -106,6 +127,14 @@ pub fn write_span_json(span: &Span, clock: &Clock, out: &mut dyn Write) -> io::R
         attributes: Map(&span.attributes),
         unavailable: Reasons(&span.unavailable),
         events: events.collect(),
+        time: span.time.as_ref().map(|time| JsonTime {
+            running_ns: time.running_ns,
+            runnable_ns: time.runnable_ns,
+            waiting_ns: Waiting(&time.waiting),
+            syscall_ns: time.syscall_ns,
+            other_ns: time.other_ns,
+            unknown_ns: time.unknown_ns,
+        }),
     };
     let mut line = serde_json::to_vec(&line)?;
     line.push(b'\n');

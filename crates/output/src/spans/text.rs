@@ -14,7 +14,7 @@ use crate::duration::short_duration;
 use crate::printable::push_printable;
 use crate::text::TextOptions;
 use anstyle::{AnsiColor, Style};
-use sensors::{Attribute, Span, SpanKind, Status};
+use sensors::{Attribute, Span, SpanKind, SpanTime, Status};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 
@@ -132,8 +132,27 @@ impl SpanTrees {
         if level == 0 {
             write!(out, "  {dim}trace={}{dim:#}", trace_id(span.context.trace))?;
         }
+        if let Some(time) = &span.time {
+            write!(out, "  {dim}{}{dim:#}", spent(time))?;
+        }
         writeln!(out)
     }
+}
+
+/// What time went to, without what took none.
+fn spent(time: &SpanTime) -> String {
+    let parts = [
+        ("running", time.running_ns),
+        ("runnable", time.runnable_ns),
+        ("syscall", time.syscall_ns),
+        ("other", time.other_ns),
+        ("unknown", time.unknown_ns),
+    ];
+    let waiting = time.waiting.iter().map(|(reason, ns)| (&**reason, *ns));
+    let parts = parts.into_iter().chain(waiting).filter(|(_, ns)| *ns > 0);
+    let parts: Vec<String> =
+        parts.map(|(what, ns)| format!("{what} {}", short_duration(ns))).collect();
+    format!("[{}]", parts.join(", "))
 }
 
 #[cfg(test)]
@@ -164,6 +183,7 @@ mod tests {
             unavailable: Vec::new(),
             events: Vec::new(),
             tree: 1,
+            time: None,
             open_in_tree: 1,
         }
     }

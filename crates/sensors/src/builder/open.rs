@@ -220,6 +220,7 @@ impl Open {
             attributes,
             unavailable,
             events: self.events,
+            time: None,
             tree: self.tree,
             open_in_tree,
         }

@@ -266,7 +266,8 @@ GET | server t0 s2 tree s2 | g4 1-14 us unset 0 left
 
 #[test]
 fn what_is_remembered_has_an_end() {
-    let mut story = Story::with(SpanOptions { seed: 1, open: 2, origins: 3, statements: false });
+    let mut story =
+        Story::with(SpanOptions { seed: 1, open: 2, origins: 3, statements: false, times: false });
     for goid in 1..=4 {
         story.request(goid, goid, "/", none());
     }

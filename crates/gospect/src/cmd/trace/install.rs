@@ -188,7 +188,8 @@ impl Planning<'_> {
             let shown = target.shown.display();
             return Err(nothing(format!("{shown}: no requests can be seen: {reason}")));
         }
-        spans::watch_creations(target, debug, &mut planned);
+        let times = self.args.spans.as_ref().is_some_and(|choice| choice.times);
+        spans::watch_goroutines(target, debug, times, &mut planned);
         Ok(planned)
     }
 }
