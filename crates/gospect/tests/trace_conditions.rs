@@ -3,10 +3,13 @@
 
 mod common;
 
-use common::{Trace, fixture, number, path_text, temporary};
+use common::{
+    Directory, LIMIT, Trace, fixture, json_lines, number, path_text, temporary, wait_attached,
+};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use testkit::Running;
 
 /// What is compared of a call: what it was called with, how it ended, and in which calls it lies.
 fn told(trace: &Trace) -> BTreeSet<String> {
@@ -66,6 +69,37 @@ fn root_the_hit_decides_as_the_reader_does() {
         assert!(differing.is_empty(), "{condition}: {differing:#?}");
     }
     std::fs::remove_file(&file).unwrap();
+}
+
+#[test]
+fn root_losses_beside_rejected_hits_are_counted_exactly() {
+    let dir = Directory::new();
+    let file = dir.file("out");
+    let mut target = Running::held(&fixture("screened"), &["-spin", "61440", "-linger"]);
+    let pid = target.pid().to_string();
+    let how = ["trace", "--ring", "1", "--format", "json", "-o", path_text(&file)];
+    let what = ["main.plain(id, name)", "--if", "id < 512", "-p", &pid];
+    let mut tracer = common::gospect().start(&[&how[..], &what].concat());
+    wait_attached(&tracer);
+    tracer.signal("STOP");
+    target.go();
+    target.wait_for("done", LIMIT);
+    tracer.signal("CONT");
+    // What comes after the gap shows where it lies.
+    tracer.signal("INT");
+    common::gospect().finish(&mut tracer).expect_code(0);
+    let lines = json_lines(&file);
+    let summary = lines.last().expect("a summary");
+    let at = |key: &str| number(&summary[key]);
+    assert!(at("lost") > 10_000, "{summary}");
+    // Of 1024 calls in a row 512 are not wanted: none of these hits is a loss.
+    assert_eq!((at("hidden_at_hit"), at("hidden")), (30_720, 30_720), "{summary}");
+    // The end of a goroutine of the runtime's is watched too.
+    let produced = at("entries") + at("exits") + at("lost");
+    assert!((122_880..=122_881).contains(&produced), "{produced}: {summary}");
+    assert_eq!(at("calls"), at("entries") - at("hidden") - at("drained"), "{summary}");
+    let calls: Vec<&Value> = lines.iter().filter(|line| line["type"] == "call").collect();
+    assert!(calls.iter().all(|call| number(&call["args"][0]["value"]) < 512));
 }
 
 /// The values that calls of `walk` are told apart by, and how many calls there are of each.

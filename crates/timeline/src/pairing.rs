@@ -435,19 +435,22 @@ impl Timeline {
             .and_then(|place| self.table.at(place))
             .and_then(|stack| stack.frames.pop_if(|frame| frame.depth == record.depth));
         if let (Some(frame), Some(place)) = (frame, place) {
-            if frame.function == hit.site.function {
+            let certain = frame.doubts == self.doubts;
+            // With records missing, and no record of calls that were not wanted, it is more likely
+            // one of those than the call that was open.
+            let is_anyones = !certain && self.conditions.reject_at_hits(hit.site.function);
+            if frame.function == hit.site.function && !is_anyones {
                 let results = match end {
                     End::Return if O::VALUES => self.values(hit, false),
                     _ => Vec::new(),
                 };
                 // With records missing, this may be the exit of a later call from the same
                 // place, both its entry and the first one's exit being lost.
-                let certain = frame.doubts == self.doubts;
                 let exit = Exit { site: record.site, results, certain };
                 self.end(place, frame, end, record, Some(exit), out);
                 return;
             }
-            // Another function leaves from the same place: this one was left unseen.
+            // Another call leaves from the same place: this one was left unseen.
             self.end(place, frame, End::Lost, record, None, out);
         }
         if self.is_drained(record) {

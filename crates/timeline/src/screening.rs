@@ -5,7 +5,7 @@ use probe::Plan;
 use probe::expression::{Facts, Verdict};
 use probe::screen::Screen;
 use probe::value::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 /// Reasons that are told apart; the values of a target may give any.
 const MAX_REASONS: usize = 16;
@@ -62,13 +62,17 @@ impl Screened {
 pub(crate) struct Conditions {
     /// By function; none at all when no function has one.
     screens: Vec<Option<Screen>>,
+    /// Functions of which hits reject entries.
+    rejecting: HashSet<u32>,
     pub(crate) screened: Screened,
 }
 
 impl Conditions {
     /// What entries decide.
     pub(crate) fn at_entry(plan: &Plan) -> Self {
-        Self::of(plan, |screen| screen.entry.is_some())
+        let sites = plan.sites.iter().filter(|site| site.condition > 0);
+        let rejecting = sites.map(|site| site.function).collect();
+        Self { rejecting, ..Self::of(plan, |screen| screen.entry.is_some()) }
     }
 
     /// What ends decide.
@@ -81,12 +85,17 @@ impl Conditions {
             |index: u32| plan.screens.get(&index).filter(|screen| decides(screen)).cloned();
         let any = plan.screens.values().any(decides);
         let all = if any { plan.functions.len() as u32 } else { 0 };
-        Self { screens: (0..all).map(screen).collect(), screened: Screened::default() }
+        Self { screens: (0..all).map(screen).collect(), ..Self::default() }
     }
 
     /// Whether they say something of a function's calls.
     pub(crate) fn are_about(&self, function: u32) -> bool {
         self.screens.get(function as usize).is_some_and(Option::is_some)
+    }
+
+    /// Whether there may be exits of a function's calls that made no entry record.
+    pub(crate) fn reject_at_hits(&self, function: u32) -> bool {
+        self.rejecting.contains(&function)
     }
 
     /// Whether a call that begins may be shown.
