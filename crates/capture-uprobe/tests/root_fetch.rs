@@ -1,6 +1,7 @@
-//! The interpreter in BPF against the reference interpreter. Needs root.
+//! The interpreter in BPF against the reference interpreter: on the list of `probe::random_programs`, and on programs that no
+//! compiler makes. Needs root.
 //!
-//! `GOSPECT_FETCH_PROGRAMS` says how many programs, where the usual number is not enough.
+//! `GOSPECT_FETCH_PROGRAMS` says how many of the list, where the usual number is not enough.
 
 mod support;
 
@@ -8,55 +9,10 @@ use address::{Avma, MemoryError};
 use capture::Capture as _;
 use capture_uprobe::Options;
 use probe::interpret::{Registers, interpret_hit};
+use probe::random_programs::{Batch, PER_BATCH, PROGRAMS, Random, WORDS};
 use std::os::fd::AsRawFd as _;
 use support::{drain_hits, exclusive, install, plan, run, sled_address};
-use wire::{
-    Body, Elements, FieldStatus, Fields, MAX_CONDITION_OPS, MAX_PROGRAM_OPS, Op, OpCode, Record,
-};
-
-/// Numbers that are the same on every run.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        // xorshift64*, Vigna.
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len() as u64) as usize]
-    }
-}
-
-const WORDS: usize = 4096;
-
-/// Words that point at one another, are small, are nil, are nonsense. Programs may stray
-/// before and after those pointed at, the second third: nothing else lies there.
-fn memory(random: &mut Random) -> Box<[u64]> {
-    let mut words = vec![0u64; 3 * WORDS].into_boxed_slice();
-    let start = words[WORDS..].as_ptr() as u64;
-    let bad = [closed_page(), lost_page()];
-    for word in &mut words {
-        *word = match random.below(8) {
-            0..4 => start + random.below(WORDS as u64 * 8),
-            4 => 0,
-            5 => random.below(300),
-            6 => {
-                let nonsense = [u64::MAX, 1 << 63, 0x8000_0000_0000, 0xffff_8000_0000_0000, 8];
-                random.pick(&[&nonsense[..], &bad].concat())
-            }
-            _ => random.next(),
-        };
-    }
-    words
-}
+use wire::{Body, Elements, FieldStatus, Fields, MAX_PROGRAM_OPS, Op, OpCode, Record};
 
 fn op(random: &mut Random) -> Op {
     use OpCode::*;
@@ -192,127 +148,118 @@ fn program(random: &mut Random) -> Vec<Op> {
     ops
 }
 
-/// A value that is asked about, and what comes of it: ways to reject a hit as real conditions have.
-fn condition(random: &mut Random) -> Vec<Op> {
-    let mut ops = Vec::new();
-    for _ in 0..random.below(4) {
-        let mut way = vec![Op::new(OpCode::Reject, 0, 0)];
-        for _ in 0..=random.below(2) {
-            let skip = random.pick(&[OpCode::SkipZero, OpCode::SkipNonZero]);
-            let mut guard = question(random);
-            guard.push(Op::new(skip, 0, way.len() as i64));
-            guard.extend(way);
-            way = guard;
-        }
-        ops.extend(way);
-    }
-    ops.truncate(MAX_CONDITION_OPS);
-    ops
+/// Programs, the memory that they are run over, and the registers that they are run with.
+struct Run {
+    programs: Vec<Vec<Op>>,
+    /// What decides before each whether the hit is wanted.
+    conditions: Vec<Vec<Op>>,
+    /// What is pointed at is the second third.
+    words: Vec<u64>,
+    states: Vec<[u64; 16]>,
 }
 
-fn question(random: &mut Random) -> Vec<Op> {
-    let register = |random: &mut Random| Op::new(OpCode::Reg, random.below(16) as u8, 0);
-    let word = random.pick(&[1, 2, 4, 8, 17, 18, 20, 24]);
-    let mut ops = vec![register(random)];
-    match random.below(4) {
-        0 => ops.push(Op::new(OpCode::Narrow, word, 0)),
-        1 => ops.push(Op::new(OpCode::Load, word, 0)),
-        2 => {
-            ops.extend([Op::new(OpCode::SetAux, 0, 0), register(random)]);
-            ops.push(Op::new(OpCode::Touch, 0, random.below(1100) as i64));
-            let length = random.below(3) as i64 * -8;
-            ops.push(Op::new(OpCode::AddAux, 0, length));
-            ops.push(Op::new(OpCode::Match, word, random.below(300) as i64));
-            ops.push(Op::new(OpCode::GetAux, 0, 0));
+impl Run {
+    /// The programs of a batch, or others in their place.
+    fn new(batch: Batch, others: Option<Vec<Vec<Op>>>) -> Self {
+        let mut words = vec![0; 3 * WORDS];
+        let start = words[WORDS..].as_ptr() as u64;
+        words.copy_from_slice(&batch.memory(start, &[closed_page(), lost_page()]));
+        let mut states = batch.registers(start).to_vec();
+        for state in &mut states {
+            // SP, aligned, with room for what programs address relative to it; g is among the words too.
+            state[4] = start + 8 * 2048;
+            state[14] = start + 8 * (state[14] % WORDS as u64);
         }
-        _ => ops.extend([Op::new(OpCode::SetAux, 0, 0), register(random)]),
+        // Every site is run through in each state.
+        let (programs, conditions) = (others.unwrap_or(batch.programs), batch.conditions);
+        Self { programs, conditions, words, states }
     }
-    if random.below(2) == 0 {
-        let relation = random.below(32) as u8;
-        ops.push(Op::new(OpCode::Compare, relation, random.pick(&[0, 1, -1, 255, 1 << 40])));
+
+    /// Runs all and compares; gives how often there was each status, and how many hits were rejected.
+    fn compare(&self, options: Options) -> ([usize; 6], usize) {
+        let addresses: Vec<_> = (0..self.programs.len()).map(sled_address).collect();
+        let both = self.conditions.iter().zip(&self.programs);
+        let whole: Vec<_> = both.map(|(one, other)| [&one[..], other].concat()).collect();
+        let mut plan = plan(&addresses, &whole);
+        for (site, condition) in plan.sites.iter_mut().zip(&self.conditions) {
+            site.condition = condition.len() as u16;
+            site.program.start += condition.len() as u32;
+            site.program.len -= site.condition;
+        }
+        let mut capture = install(&plan, 64 << 20, options);
+        assert!(self.words.len() == 3 * WORDS);
+        let (mut statuses, mut rejected) = ([0; 6], 0);
+        for registers in &self.states {
+            run(registers);
+            let records = drain_hits(&mut capture);
+            let mut records = records.iter().map(|bytes| Record::parse(bytes).unwrap()).peekable();
+            // Where it is not known whose the hit is, and on system stacks, nothing is rejected.
+            let mut goid = [0; 8];
+            read(Avma(registers[14] + 16), &mut goid).unwrap();
+            let decides = u64::from_le_bytes(goid) != 0;
+            let sp_first = registers[4].wrapping_add(support::PUSHED);
+            let state = Registers { gpr: *registers, sp_first, xmm: None, bias: support::BIAS };
+            for (site, (condition, ops)) in (0u32..).zip(self.conditions.iter().zip(&self.programs))
+            {
+                let condition = if decides { &condition[..] } else { &[] };
+                let expected = interpret_hit(condition, ops, &state, registers[14], &read);
+                let record = records.next_if(|record| record.site == site);
+                let payload = record.map(|record| record.payload);
+                assert!(
+                    payload == expected.as_deref(),
+                    "{condition:?}\n{ops:?}\n{payload:?}\n{expected:?}"
+                );
+                rejected += usize::from(expected.is_none());
+                for field in Fields::new(payload.unwrap_or_default()) {
+                    statuses[field.status as usize] += 1;
+                }
+            }
+            assert!(records.next().is_none());
+        }
+        let counters = capture.counters().unwrap();
+        assert_eq!((counters.rejected, counters.lost), (rejected as u64, 0));
+        (statuses, rejected)
     }
-    ops
 }
 
-/// What became of the fields, and how many hits were rejected.
-fn compare(options: Options, seed: u64, programs: usize) -> ([usize; 6], usize) {
-    let mut random = Random(seed);
-    let words = memory(&mut random);
-    let at = |random: &mut Random| words[WORDS..].as_ptr() as u64 + random.below(WORDS as u64) * 8;
-    let mut registers = [0; 16];
-    for register in &mut registers {
-        *register = match random.below(4) {
-            0 => random.below(400),
-            _ => at(&mut random),
-        };
-    }
-    // Aligned, with room for what the fetch programs address relative to it.
-    registers[4] = words[WORDS..].as_ptr() as u64 + 8 * 2048;
-    registers[14] = at(&mut random);
-    let addresses: Vec<_> = (0..programs).map(sled_address).collect();
-    let conditions: Vec<_> = (0..programs).map(|_| condition(&mut random)).collect();
-    let programs: Vec<_> = (0..programs).map(|_| program(&mut random)).collect();
-    let whole: Vec<_> =
-        conditions.iter().zip(&programs).map(|(c, p)| [&c[..], p].concat()).collect();
-    let mut plan = plan(&addresses, &whole);
-    for (site, condition) in plan.sites.iter_mut().zip(&conditions) {
-        site.condition = condition.len() as u16;
-        site.program.start += condition.len() as u32;
-        site.program.len -= site.condition;
-    }
-    let mut capture = install(&plan, 64 << 20, options);
-    run(&registers);
-    let records = drain_hits(&mut capture);
-    let mut records = records.iter().map(|bytes| Record::parse(bytes).unwrap()).peekable();
-    // Where it is not known whose the hit is, and on system stacks, nothing is rejected.
-    let mut goid = [0; 8];
-    read(Avma(registers[14] + 16), &mut goid).unwrap();
-    let decides = u64::from_le_bytes(goid) != 0;
-
-    let sp_first = registers[4].wrapping_add(support::PUSHED);
-    let state = Registers { gpr: registers, sp_first, xmm: None, bias: support::BIAS };
-    let (mut statuses, mut rejected) = ([0; 6], 0);
-    for (site, (condition, ops)) in (0u32..).zip(conditions.iter().zip(&programs)) {
-        let condition = if decides { &condition[..] } else { &[] };
-        let expected = interpret_hit(condition, ops, &state, registers[14], &read);
-        let record = records.next_if(|record| record.site == site);
-        let payload = record.map(|record| record.payload);
-        assert!(
-            payload == expected.as_deref(),
-            "{condition:?}\n{ops:?}\n{payload:?}\n{expected:?}"
-        );
-        rejected += usize::from(expected.is_none());
-        for field in Fields::new(payload.unwrap_or_default()) {
-            statuses[field.status as usize] += 1;
+/// Runs all in both ways that the program loops, and sees that there was each of some statuses.
+fn compare_all(runs: impl IntoIterator<Item = Run>, bounded_loop: bool, met: &[FieldStatus]) {
+    let options = Options { bounded_loop, ..Options::default() };
+    let (mut seen, mut rejected) = ([0; 6], 0);
+    for run in runs {
+        let (statuses, more) = run.compare(options);
+        rejected += more;
+        for (sum, n) in seen.iter_mut().zip(statuses) {
+            *sum += n;
         }
     }
-    assert!(records.next().is_none());
-    let counters = capture.counters().unwrap();
-    assert_eq!((counters.rejected, counters.lost), (rejected as u64, 0));
-    (statuses, rejected)
+    assert!(rejected > 1000, "{bounded_loop}: {rejected}");
+    for status in met {
+        assert!(seen[*status as usize] > 100, "{bounded_loop}: {seen:?}");
+    }
 }
 
 #[test]
 fn bpf_interprets_fetch_programs_as_the_reference_does() {
+    use FieldStatus::{Fault, Nil, NoRegister, Ok};
     let _sled = exclusive();
-    let programs = std::env::var("GOSPECT_FETCH_PROGRAMS").map_or(100_000, |n| n.parse().unwrap());
-    let most: u64 = programs / 5_000;
-    for (bounded_loop, seeds) in [(false, 1..=most), (true, most + 1..=most + 4)] {
-        let options = Options { bounded_loop, ..Options::default() };
-        let (mut seen, mut rejected) = ([0; 6], 0);
-        for seed in seeds {
-            let (statuses, more) = compare(options, seed, 5_000);
-            rejected += more;
-            for (sum, n) in seen.iter_mut().zip(statuses) {
-                *sum += n;
-            }
-        }
-        assert!(rejected > 1000, "{bounded_loop}: {rejected}");
-        // Every outcome was among them.
-        use FieldStatus::*;
-        for status in [Ok, Fault, Nil, NoRoom, NoRegister] {
-            assert!(seen[status as usize] > 100, "{bounded_loop}: {seen:?}");
-        }
+    let programs = std::env::var("GOSPECT_FETCH_PROGRAMS").map_or(PROGRAMS, |n| n.parse().unwrap());
+    let runs = |programs| Batch::list(programs).map(|batch| Run::new(batch, None));
+    compare_all(runs(programs), false, &[Ok, Fault, Nil, NoRegister]);
+    compare_all(runs(programs.min(2 * PER_BATCH)), true, &[Ok, Fault, Nil, NoRegister]);
+}
+
+#[test]
+fn bpf_interprets_programs_of_any_ops_as_the_reference_does() {
+    use FieldStatus::{Fault, Nil, NoRegister, NoRoom, Ok};
+    let _sled = exclusive();
+    for bounded_loop in [false, true] {
+        let mut random = Random::new(77);
+        let runs = Batch::list(3 * PER_BATCH).map(|batch| {
+            let programs = batch.programs.iter().map(|_| program(&mut random)).collect();
+            Run::new(batch, Some(programs))
+        });
+        compare_all(runs, bounded_loop, &[Ok, Fault, Nil, NoRoom, NoRegister]);
     }
 }
 

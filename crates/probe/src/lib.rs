@@ -12,6 +12,8 @@ pub mod package;
 pub mod pattern;
 pub mod plan;
 pub mod planner;
+#[cfg(any(test, feature = "random-programs"))]
+pub mod random_programs;
 pub mod rule;
 pub mod screen;
 pub mod selection;

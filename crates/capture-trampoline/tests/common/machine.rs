@@ -35,15 +35,19 @@ impl State {
     }
 }
 
-/// A g, its m, and that one's curg.
+/// A g, its m, and that one's curg, with room around them for programs that stray.
 pub struct Goroutine {
-    words: Box<[u64; 96]>,
+    words: Box<[u64]>,
 }
+
+/// Words before and behind them.
+const AROUND: usize = 4096;
 
 impl Goroutine {
     /// With a goid of 0 it is a system stack; `curg` is the goid of the user goroutine.
     pub fn new(goid: u64, stack_hi: u64, tid: u32, curg: u64) -> Self {
-        let mut words = Box::new([0; 96]);
+        let mut all = vec![0; 96 + 2 * AROUND].into_boxed_slice();
+        let words = &mut all[AROUND..];
         let g = words.as_ptr() as u64;
         // g at word 0, m at 32, curg at 64.
         words[RUNTIME.g_stack_hi as usize / 8] = stack_hi;
@@ -52,11 +56,11 @@ impl Goroutine {
         words[32 + 72 / 8] = u64::from(tid);
         words[32 + RUNTIME.m_curg as usize / 8] = g + 64 * 8;
         words[64 + RUNTIME.g_goid as usize / 8] = curg;
-        Self { words }
+        Self { words: all }
     }
 
     pub fn address(&self) -> u64 {
-        self.words.as_ptr() as u64
+        self.words[AROUND..].as_ptr() as u64
     }
 
     /// The word that swaps change.
@@ -68,12 +72,12 @@ impl Goroutine {
 
     /// Makes it its m's gsignal.
     pub fn is_signal_stack(&mut self) {
-        self.words[32 + 80 / 8] = self.address();
+        self.words[AROUND + 32 + 80 / 8] = self.address();
     }
 
     /// Makes the next stack check fail once.
     pub fn exhaust(&mut self) {
-        self.words[2] = u64::MAX;
+        self.words[AROUND + 2] = u64::MAX;
     }
 }
 

@@ -37,7 +37,8 @@ pub fn worst(ops: &[Op]) -> Worst {
                 bytes = bytes.saturating_sub(before.bytes);
             }
             sum.bytes = sum.bytes.saturating_add(bytes);
-            sum.steps = sum.steps.saturating_add(inside.steps - (end - at));
+            // Fewer than its ops where a body in it is run for no element.
+            sum.steps = sum.steps.saturating_add(inside.steps).saturating_sub(end - at);
             sum.blocks = sum.blocks.max(inside.blocks);
             before = Some(Skipped { condition, code: op.code, end, bytes: inside.bytes });
             (at, begin, last) = (end, end, 0);
