@@ -1,7 +1,7 @@
 //! What tracebacks know of a function's arguments (`FUNCDATA_ArgInfo`), which a stripped executable
 //! has too: the size of every part. A signature from elsewhere is held against it.
 
-use crate::abi::{Convention, Place, assign};
+use crate::abi::{AbiType, Convention, Place, assign};
 use crate::function::{Function, FunctionTable};
 use crate::types::{Kind, TypeInfo};
 use crate::{Error, PlacedVariable, TypeSource};
@@ -116,11 +116,18 @@ pub(crate) fn expected(
     results: &[PlacedVariable],
     types: TypeSource<'_>,
     convention: Convention,
+    hidden: Hidden,
 ) -> Result<Option<(ArgumentInfo, u64)>, Error> {
     let abi = |variables: &[PlacedVariable]| -> Result<Vec<_>, Error> {
         variables.iter().map(|variable| types.abi_type(variable.ty.id)).collect()
     };
-    let (param_types, result_types) = (abi(params)?, abi(results)?);
+    let (mut param_types, result_types) = (abi(params)?, abi(results)?);
+    let mut params: Vec<Option<&PlacedVariable>> = params.iter().map(Some).collect();
+    if let Some(position) = hidden.dictionary {
+        let position = position.min(params.len());
+        param_types.insert(position, AbiType::WORD);
+        params.insert(position, None);
+    }
     let places = assign(&param_types, &result_types, convention);
     let all = places.params.iter().zip(&param_types);
     let all = all.chain(places.results.iter().zip(&result_types));
@@ -131,7 +138,9 @@ pub(crate) fn expected(
     let mut spill = on_stack.max().unwrap_or(0).next_multiple_of(8);
     let mut writer = Writer { types, tokens: Vec::new(), count: 0, is_c: false };
     let mut goes_on = true;
-    for ((param, place), ty) in params.iter().zip(&places.params).zip(&param_types) {
+    for (index, ((param, place), ty)) in
+        params.iter().zip(&places.params).zip(&param_types).enumerate()
+    {
         let offset = match place {
             Place::Stack { offset } => u64::from(*offset),
             Place::Empty => 0,
@@ -141,10 +150,25 @@ pub(crate) fn expected(
                 at
             }
         };
-        goes_on = goes_on && writer.visit(offset, &param.ty, 0)?;
+        if goes_on && index >= hidden.skipped {
+            goes_on = match param {
+                Some(param) => writer.visit(offset, &param.ty, 0)?,
+                None => writer.word(offset),
+            };
+        }
     }
     let Writer { tokens, is_c, .. } = writer;
     Ok((!is_c).then(|| (ArgumentInfo(tokens), spill.next_multiple_of(8))))
+}
+
+/// What the source does not have or the description leaves out.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Hidden {
+    /// Where a generic's dictionary is among the parameters.
+    pub dictionary: Option<usize>,
+    /// Parameters left out at the beginning: one of functions with a bracket in their name, which
+    /// `EmitArgInfo` takes for the dictionary. Of methods it is the receiver, from Go 1.20 on.
+    pub skipped: usize,
 }
 
 /// `visitType` of `EmitArgInfo`.
@@ -162,6 +186,15 @@ impl Writer<'_> {
             Ok(near) if offset < SPECIAL => Token::Part(near, size as u8),
             _ => Token::Far,
         });
+    }
+
+    /// A word that has no type; whether there is room for more.
+    fn word(&mut self, offset: u64) -> bool {
+        let is_full = self.is_full();
+        if !is_full {
+            self.part(offset, 8);
+        }
+        !is_full
     }
 
     /// Parts of one size, one behind the other.

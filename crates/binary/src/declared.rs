@@ -1,7 +1,7 @@
 //! Signatures that debug information does not have: as a person states them, as the table of the
 //! standard library has them, or as the method tables of types do.
 
-use crate::argument_info::expected;
+use crate::argument_info::{Hidden, expected};
 use crate::function::{Function, flag};
 use crate::{
     AbiType, ArgumentInfo, Convention, Error, Executable, Place, PlacedSignature, PlacedVariable,
@@ -85,7 +85,8 @@ impl Declared {
 
 impl PlacedSignature {
     /// How the executable's own description of a function's arguments differs; `None` also where it
-    /// has none that could: of assembly, of generic functions and with C types. Without
+    /// has none that could: of assembly, of instantiations without names of their own, of closures in generic functions (which may
+    /// have a dictionary among what they captured) and with C types. Without
     /// `knows_results`, results are not compared.
     pub fn contradiction(
         &self,
@@ -95,13 +96,16 @@ impl PlacedSignature {
         convention: Convention,
         knows_results: bool,
     ) -> Result<Option<String>, Error> {
-        if function.flags & flag::ASM != 0
-            || self.dictionary.is_some()
-            || function.name.contains('[')
-        {
+        if function.flags & flag::ASM != 0 || function.name.contains(SHAPELESS) {
             return Ok(None);
         }
-        let expected = expected(&self.params, &self.results, types, convention)?;
+        let dictionary = dictionary_position(&function.name, executable.go_version());
+        let is_bracketed = function.name.contains('[');
+        if is_bracketed && dictionary.is_none() {
+            return Ok(None);
+        }
+        let hidden = Hidden { dictionary, skipped: is_bracketed.into() };
+        let expected = expected(&self.params, &self.results, types, convention, hidden)?;
         let Some((expected, bytes)) = expected else { return Ok(None) };
         let found = executable.functions()?.argument_info(function).unwrap_or_default();
         if !found.agrees_with(&expected, knows_results) {

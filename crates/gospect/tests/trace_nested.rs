@@ -192,6 +192,58 @@ fn root_generic_functions_have_the_types_of_their_dictionaries() {
     }
 }
 
+/// How many types an interface is looked into for where nothing else needs the room.
+const MOST_KNOWN: usize = 24;
+
+#[test]
+fn root_what_is_not_looked_into_says_so() {
+    for toolchain in [newest(), oldest()] {
+        let program = Fixture::build("values", &toolchain, Mode::Exe);
+        let trace = Trace::launch(&["-u", "main.holdsMany"], &program, &[]);
+        trace.output.expect_code(0);
+        let calls = trace.calls_of("main.holdsMany");
+        assert_eq!(calls.len(), 30);
+        let mut looked_into = 0;
+        for (number, call) in calls.iter().enumerate() {
+            let held = &call["args"][0]["value"];
+            assert_eq!(held["dyn"], format!("*main.kind{number:02}"), "{call}");
+            let text = &held["value"]["Text"];
+            if text.is_string() {
+                looked_into += 1;
+                assert_eq!(*text, format!("text {number}"), "{call}");
+            } else {
+                let reason = "behind an interface whose type is not looked into";
+                assert_eq!(*text, json!({ "unavailable": reason }), "{call}");
+            }
+        }
+        assert_eq!(looked_into, MOST_KNOWN, "{}", toolchain.version);
+    }
+}
+
+#[test]
+fn root_values_without_room_say_so_and_large_ones_share_a_record() {
+    for toolchain in [newest(), oldest()] {
+        let program = Fixture::build("values", &toolchain, Mode::Exe);
+        let trace =
+            Trace::launch(&["-u", "main.holdsTexts", "-u", "main.holdsVast"], &program, &[]);
+        trace.output.expect_code(0);
+        // Of each only the beginning is shown, so that all of them have room.
+        let args = &trace.calls_of("main.holdsVast")[0]["args"];
+        let fill = json!({ "value": [1, 2, 0, 0, 0, 0, 0, 0], "len": 1200, "cut": 1192 });
+        for place in 0..5 {
+            assert_eq!(args[place]["value"], json!({ "N": 5, "Fill": fill }), "{args}");
+            assert_eq!(args[place]["cut"], 1, "{args}");
+        }
+        assert_eq!(args[5]["value"], "behind them", "{args}");
+        // Both would need more than a record holds: one is shown whole, the other by its address.
+        let args = &trace.calls_of("main.holdsTexts")[0]["args"];
+        assert_eq!(args[0]["value"]["T00"], "first", "{args}");
+        assert!(args[1].get("value").is_none(), "{args}");
+        assert!(text(&args[1]["addr"]).starts_with("0x"), "{args}");
+        assert_eq!(args[2]["value"], 7);
+    }
+}
+
 /// Nothing was read at them, and the program went on to its end.
 fn bad_addresses_are_unavailable(trace: &Trace) {
     let calls = trace.calls_of("main.takesBad");

@@ -129,7 +129,8 @@ fn served(mode: Mode, toolchain: &Toolchain, rules: &[&str], paths: &[String]) -
     let address = text(&server.wait_for("listening", LIMIT)["addr"]);
     let trace = Trace::attach(rules, server.pid(), || {
         for path in paths {
-            assert!(get(&address, path).starts_with("HTTP/1.1 200"), "{path}");
+            let status = if path.ends_with("id=9") { 404 } else { 200 };
+            assert!(get(&address, path).starts_with(&format!("HTTP/1.1 {status}")), "{path}");
         }
     });
     get(&address, "/quit");
@@ -164,6 +165,41 @@ fn root_a_stripped_server_shows_what_it_is_asked_for() {
 }
 
 #[test]
+fn root_a_status_is_read_behind_the_writer_that_holds_it() {
+    let paths: Vec<String> = [1, 9, 2].iter().map(|n| format!("/order?id={n}")).collect();
+    let read = "w.(*net/http.response).status, w.(*net/http.response).req.URL.RawQuery, \
+                w.(*main.order).ID, r.Method";
+    let known = format!("main.answered({read})");
+    let stated = format!("main.answered(w net/http.ResponseWriter, r *net/http.Request; {read})");
+    let stated = stated.replace("w.(*main.order).ID, ", "");
+    for (toolchain, mode, rule) in [
+        (newest(), Mode::Exe, &known),
+        (newest(), Mode::Stripped, &stated),
+        (oldest(), Mode::Pie, &known),
+        (oldest(), Mode::StrippedPie, &stated),
+    ] {
+        let trace = served(mode, &toolchain, &[rule], &paths);
+        let calls = trace.calls_of("main.answered");
+        let expected = [(200, "id=1"), (404, "id=9"), (200, "id=2")];
+        assert_eq!(calls.len(), expected.len(), "{mode} of {}", toolchain.version);
+        for (call, (status, query)) in calls.iter().zip(expected) {
+            let args = by_name(&call["args"]);
+            assert_eq!(args["w.(*net/http.response).status"], status, "{call}");
+            assert_eq!(args["w.(*net/http.response).req.URL.RawQuery"], query, "{call}");
+            assert_eq!(args["r.Method"], "GET", "{call}");
+            if let Some(other) = call["args"]
+                .as_array()
+                .expect("a list")
+                .iter()
+                .find(|value| value["name"] == "w.(*main.order).ID")
+            {
+                assert_eq!(other["unavailable"], "holds no *main.order", "{call}");
+            }
+        }
+    }
+}
+
+#[test]
 fn root_a_stripped_handler_is_read_by_what_is_stated_of_it() {
     let paths: Vec<String> = (1..4).map(|n| format!("/order?id={n}")).collect();
     // Signatures of their own, and in one with what is read.
@@ -191,6 +227,131 @@ fn root_a_stripped_handler_is_read_by_what_is_stated_of_it() {
     for call in prices {
         assert_eq!(json!(by_name(&call["args"])), json!({"o.Item": "book", "count": 3}));
     }
+}
+
+/// Errors whose message is made of fields.
+const MESSAGES: [&str; 5] = [
+    "*errors.errorString",
+    "*fmt.wrapError",
+    "*fs.PathError",
+    "*errors.joinError",
+    "*fmt.wrapErrors",
+];
+
+#[test]
+fn root_errors_of_a_stripped_program_tell_their_message_or_their_fields() {
+    for (toolchain, mode) in [
+        (newest(), Mode::Stripped),
+        (toolchain("1.23.9"), Mode::StrippedPie),
+        (oldest(), Mode::Stripped),
+    ] {
+        let program = build("values", &toolchain, mode);
+        let trace = Trace::launch(&["main.takesError(err error) -> (~r0 error)"], &program, &[]);
+        trace.output.expect_code(0);
+        let logged = trace.output.of_type("call");
+        let logged: Vec<&Value> =
+            logged.iter().filter(|call| call["func"] == "main.takesError").collect();
+        let calls = trace.calls_of("main.takesError");
+        assert_eq!(calls.len(), logged.len(), "{mode} of {}", toolchain.version);
+        let (mut messages, mut fields) = (0, 0);
+        for (call, logged) in calls.iter().zip(logged) {
+            for part in ["args", "results"] {
+                let (got, want) = (&call[part][0]["value"], &logged[part][0]["value"]);
+                assert_eq!(got["dyn"], want["dyn"], "{call}");
+                match want["dyn"].as_str() {
+                    None => assert_eq!((got, want), (&Value::Null, &Value::Null), "{call}"),
+                    Some(known) if MESSAGES.contains(&known) => {
+                        messages += 1;
+                        assert_eq!(got["error"], want["error"], "{call}");
+                    }
+                    Some(_) => {
+                        fields += 1;
+                        assert_eq!(got["value"], want["value"], "{call}");
+                    }
+                }
+            }
+        }
+        let joined = if toolchain == oldest() { 0 } else { 6 };
+        assert_eq!((messages, fields), (8 + joined, 6), "{mode} of {}", toolchain.version);
+    }
+}
+
+#[test]
+fn root_without_debug_information_names_alone_are_missing() {
+    for (toolchain, mode) in [(newest(), Mode::Stripped), (oldest(), Mode::StrippedPie)] {
+        let program = build("values", &toolchain, mode);
+        let rules = [
+            "main.holdsLevel(l main.level) -> (next main.level)",
+            "main.holdsFunc(f func() string) -> (s string)",
+            "main.makeCounter.func1() -> (s string)",
+        ];
+        let trace = Trace::launch(&rules, &program, &[]);
+        trace.output.expect_code(0);
+        // Constants have no names, their values they have.
+        let call = trace.calls_of("main.holdsLevel")[0];
+        let level = |name: &str, value: u64| json!([{ "name": name, "type": "main.level", "value": value }]);
+        assert_eq!((&call["args"], &call["results"]), (&level("l", 0), &level("next", 1)));
+        // A func has its name, and nothing of what it captured.
+        let call = trace.calls_of("main.holdsFunc")[0];
+        let held =
+            json!([{ "name": "f", "type": "func() string", "value": "main.makeCounter.func1" }]);
+        assert_eq!(call["args"], held, "{call}");
+        let calls = trace.calls_of("main.makeCounter.func1");
+        let call = calls.last().expect("a call");
+        assert_eq!(call["args"], json!([]), "{call}");
+        assert!(call.get("captured").is_none(), "{call}");
+        assert_eq!(
+            call["results"][0]["value"],
+            trace.calls_of("main.holdsFunc")[0]["results"][0]["value"]
+        );
+        // Where package variables are only debug information tells.
+        let asked = "main.holdsLevel(l main.level; used)";
+        let refused =
+            any_gospect().run(&["trace", "--dry-run", "--exe", path_text(&program), asked]);
+        expect_line(
+            &refused,
+            2,
+            &["column 31", "no used in main.holdsLevel; its parameters are l"],
+        );
+    }
+}
+
+#[test]
+fn root_generic_functions_of_a_stripped_program_are_read_by_what_is_stated() {
+    let rules = [
+        "main.generic(v int, list []int, other string) -> (a int, b *string)",
+        "main.(*stack[go.shape.int]).push(s unsafe.Pointer, v int) -> (n int)",
+    ];
+    for toolchain in [newest(), toolchain("1.22.10")] {
+        let program = build("values", &toolchain, Mode::Stripped);
+        let trace = Trace::launch(&rules, &program, &[]);
+        trace.output.expect_code(0);
+        let shown: Vec<Value> = trace
+            .of_type("call")
+            .iter()
+            .map(|call| {
+                let mut args = by_name(&call["args"]);
+                args.remove("s");
+                json!([args, by_name(&call["results"])])
+            })
+            .collect();
+        // Of the instantiations those are read that take what is stated; what the function does not use need not be
+        // there.
+        let expected = json!([
+            [{ "v": -3, "list": [], "other": "text" }, { "a": -3, "b": "text" }],
+            [{}, {}],
+            [{}, {}],
+            [{ "v": 20 }, { "n": 1 }],
+            [{ "v": 21 }, { "n": 2 }],
+        ]);
+        assert_eq!(json!(shown), expected, "{}", toolchain.version);
+        let told = "is not the signature of 2 of 4 functions, which are read as without it";
+        assert!(trace.output.stderr.contains(told), "{}", trace.output.story());
+    }
+    // In the table of Go 1.19 all instantiations have one name.
+    let program = build("values", &oldest(), Mode::Stripped);
+    let output = any_gospect().run(&["trace", "--dry-run", "--exe", path_text(&program), rules[0]]);
+    expect_line(&output, 2, &["which instantiation of a generic this is is not known"]);
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod kind {
     pub const CHAN: u8 = 18;
     pub const FUNC: u8 = 19;
     pub const MAP: u8 = 21;
+    pub const POINTER: u8 = 22;
     pub const STRING: u8 = 24;
     pub const STRUCT: u8 = 25;
     pub const UNSAFE_POINTER: u8 = 26;
@@ -39,7 +40,11 @@ impl<'a> Dynamic<'a> {
             Content::Raw { bytes, size } => Cow::Owned(match of_kind(kind, bytes) {
                 Some(value) => value,
                 None => match symbols.held_shape(pid, type_word) {
-                    Some(shape) => decode_object(&shape, bytes),
+                    Some(shape) => match decode_object(&shape, bytes) {
+                        // What was read is what the pointer that is held leads to.
+                        nil if kind == kind::POINTER && nil.is_nil() => Value::Behind(nil.into()),
+                        value => value,
+                    },
                     None if *size == 0 => Value::Struct { members: Vec::new(), omitted: 0 },
                     None => Value::Pointer(object.data),
                 },

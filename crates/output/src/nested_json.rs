@@ -18,8 +18,10 @@ pub(crate) struct Context<'a> {
 
 /// Appends a value inside another one.
 pub(crate) fn push_bare(out: &mut Vec<u8>, value: &Value, context: Context<'_>) {
-    if let Value::Behind(value) = value {
-        return push_bare(out, value, context);
+    if let Value::Behind(behind) = value
+        && !behind.is_nil()
+    {
+        return push_bare(out, behind, context);
     }
     let before = out.len();
     out.push(b'{');
@@ -55,6 +57,13 @@ pub(crate) fn push_members(out: &mut Vec<u8>, value: &Value, context: Context<'_
 /// The same; of lists `inside` another value only what is cut has its length beside it.
 fn push_parts(out: &mut Vec<u8>, value: &Value, context: Context<'_>, inside: bool) {
     match value {
+        // A pointer to nil is not nil.
+        Value::Behind(value) if value.is_nil() => {
+            out.extend_from_slice(b"\"value\":{\"*\":");
+            push_bare(out, value, context);
+            out.push(b'}');
+            return;
+        }
         Value::Behind(value) => return push_parts(out, value, context, inside),
         Value::Unavailable(reason) => {
             out.extend_from_slice(b"\"unavailable\":");

@@ -33,7 +33,7 @@ pub(crate) fn push_nested(out: &mut String, value: &Value, context: Context<'_>)
         Value::Pointer(0) | Value::NilInterface => out.push_str("nil"),
         Value::Pointer(address) => _ = write!(out, "0x{address:x}"),
         Value::Behind(value) => {
-            if matches!(**value, Value::Struct { .. } | Value::List { .. }) {
+            if matches!(**value, Value::Struct { .. } | Value::List { .. }) || value.is_nil() {
                 out.push('&');
             }
             push_nested(out, value, context);

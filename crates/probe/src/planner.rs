@@ -20,6 +20,8 @@ mod values;
 
 pub use asked::{Mistake, Partial};
 pub use signature::{SignatureSource, known_signature};
+use values::FEW_KNOWN;
+pub(crate) use values::MOST_KNOWN;
 pub use values::{Values, map_form};
 
 /// Functions larger than this are not decoded: the biggest that Go compiles are far smaller.
@@ -311,7 +313,12 @@ impl<'a> Planner<'a> {
     fn values(&self) -> Values<'a> {
         let Question { executable, values, .. } = self.question;
         let map_form = map_form(executable.go_version());
-        Values { types: Some(self.types as &dyn Types), map_form, limits: values.limits }
+        Values {
+            types: Some(self.types as &dyn Types),
+            map_form,
+            limits: values.limits,
+            known: FEW_KNOWN,
+        }
     }
 
     fn planned(

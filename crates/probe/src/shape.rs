@@ -6,6 +6,7 @@
 
 mod build;
 mod closures;
+mod needed;
 mod program;
 mod runtime;
 mod text;

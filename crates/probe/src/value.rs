@@ -249,6 +249,15 @@ pub enum Value {
 }
 
 impl Value {
+    /// Whether it is nil, or a pointer that leads to nil.
+    pub fn is_nil(&self) -> bool {
+        match self {
+            Self::Pointer(0) | Self::NilInterface => true,
+            Self::Behind(value) => value.is_nil(),
+            _ => false,
+        }
+    }
+
     /// Calls `each` for this value and all within it.
     pub fn visit(&self, each: &mut dyn FnMut(&Self)) {
         each(self);

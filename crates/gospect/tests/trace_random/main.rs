@@ -23,7 +23,7 @@ const REASONS: [&str; 7] = [
     "not used by the function, so not kept when its stack grows",
     "what it points to is not kept when the stack grows",
     // In interfaces: of types that no interface of the program is known to hold.
-    "not captured at the hit",
+    "behind an interface whose type is not looked into",
     "behind the bytes that are captured of an object",
     "record full",
 ];

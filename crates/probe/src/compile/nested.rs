@@ -4,8 +4,8 @@
 use super::auto::register_op;
 use super::{Builder, Compiled, op, push_add};
 use crate::shape::{
-    CHAN_BYTES, HASH, HMAP_BUCKETS, KnownType, MAP_BYTES, MapForm, MapShape, SWISS_DIRECTORY,
-    SWISS_DIRECTORY_LEN, SWISS_TABLE_GROUPS, Shape,
+    CHAN_BYTES, HASH, HMAP_BUCKETS, KnownType, MAP_BYTES, MAX_OBJECT, MapForm, MapShape,
+    SWISS_DIRECTORY, SWISS_DIRECTORY_LEN, SWISS_TABLE_GROUPS, Shape,
 };
 use crate::value::{Nested, Own, ValueKind, ValueSpec};
 use wire::{Body, Elements, IMAGE_PLACE, Op, OpCode};
@@ -89,7 +89,10 @@ pub fn compile_typed(
 
 fn compile(size: u64, shape: Shape, place: &ValuePlace, string_bytes: u16) -> Compiled {
     let mut writer = Writer { ops: Vec::new(), string_bytes };
-    let captured = size.min(wire::MAX_FIELD_DATA as u64) as u32;
+    let captured = match place {
+        ValuePlace::Registers(_) => size.min(MAX_OBJECT.into()) as u32,
+        _ => shape.captured(size),
+    };
     let own = match place {
         ValuePlace::Registers(pieces) => {
             for piece in pieces {

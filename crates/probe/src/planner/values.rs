@@ -9,6 +9,7 @@ use crate::shape::{Extent, MapForm, Shape, ShapeBuilder, Types};
 use crate::value::{ValueKind, ValueSpec};
 use binary::code::{Kept, Lost};
 use binary::{GoVersion, Kind, Piece, Place, PlacedVariable, Reg, TypeInfo};
+use std::cell::Cell;
 use wire::Op;
 
 /// Which maps a version of Go makes: Swiss ones from 1.24 on (`internal/runtime/maps`).
@@ -28,7 +29,18 @@ pub struct Values<'a> {
     pub map_form: MapForm,
     /// How much is captured.
     pub limits: Limits,
+    /// Types that an interface of the value itself is looked into for.
+    pub known: u8,
 }
+
+/// Types that interfaces are looked into for in any case, as far as there are so many.
+pub(super) const FEW_KNOWN: u8 = 8;
+
+/// Types that they are looked into for at the most, where nothing else is shown in less depth for it.
+pub(crate) const MOST_KNOWN: u8 = 24;
+
+/// What is tried one after the other.
+const MORE_KNOWN: [u8; 3] = [MOST_KNOWN, 16, 12];
 
 /// Levels and elements that are tried, as long as a value does not fit: first fewer elements
 /// inside others, then less depth, then the value alone.
@@ -70,6 +82,44 @@ impl Values<'_> {
         kept: &Kept,
         builder: &mut Builder,
     ) -> Vec<ValueSpec> {
+        self.with_more_known(builder, |values, builder| {
+            values.compile_all(variables, types, kept, builder)
+        })
+    }
+
+    /// Adds what `compile` adds, with as many types looked into as there is room for beside all else: the levels
+    /// that it tells stay as they are.
+    fn with_more_known(
+        &self,
+        builder: &mut Builder,
+        compile: impl Fn(&Self, &mut Builder) -> Vec<(ValueSpec, usize)>,
+    ) -> Vec<ValueSpec> {
+        let before = builder.clone();
+        let levels = |all: &[(ValueSpec, usize)]| -> Vec<usize> {
+            all.iter().map(|(_, level)| *level).collect()
+        };
+        let mut all = compile(self, builder);
+        if all.iter().any(|(spec, _)| may_know_more(spec, self.known)) {
+            for known in MORE_KNOWN {
+                let mut trial = before.clone();
+                let more = compile(&Self { known, ..*self }, &mut trial);
+                if levels(&more) == levels(&all) {
+                    (all, *builder) = (more, trial);
+                    break;
+                }
+            }
+        }
+        all.into_iter().map(|(spec, _)| spec).collect()
+    }
+
+    /// Values, each with the number of the level that it has room for.
+    fn compile_all(
+        &self,
+        variables: &[PlacedVariable],
+        types: &[Option<Vec<Op>>],
+        kept: &Kept,
+        builder: &mut Builder,
+    ) -> Vec<(ValueSpec, usize)> {
         // Each value by itself comes before what the first ones lead to.
         let mut later: Vec<Later> = vec![Later::default()];
         for variable in variables.iter().rev() {
@@ -94,7 +144,7 @@ impl Values<'_> {
         type_word: &[Op],
         kept: &Kept,
         builder: &mut Builder,
-    ) -> Option<ValueSpec> {
+    ) -> Option<(ValueSpec, usize)> {
         let (PlacedVariable { name, ty, .. }, types) = (variable, self.types?);
         let Ok(Place::Registers(pieces)) = &variable.place else { return None };
         let [Piece { reg: reg @ Reg::Int(number), .. }] = pieces[..] else { return None };
@@ -104,10 +154,11 @@ impl Values<'_> {
         }
         let kind = Kind::Interface { empty: true };
         let any = TypeInfo { name: "interface {}".into(), size: 16, kind, ..(**ty).clone() };
-        LESS.iter().find_map(|less| {
+        LESS.iter().enumerate().find_map(|(level, less)| {
             let extent = self.extent(less);
             let known = ShapeBuilder::new(types, self.map_form, extent).in_any(&any);
-            compile_typed(name, &ty.name, (type_word, number), known, builder)
+            let spec = compile_typed(name, &ty.name, (type_word, number), known, builder)?;
+            Some((spec, level))
         })
     }
 
@@ -116,6 +167,7 @@ impl Values<'_> {
             depth: self.limits.depth.min(*depth),
             elements: self.limits.elements.min(*elements),
             inner: self.limits.elements.min(*inner),
+            known: self.known,
         }
     }
 
@@ -126,7 +178,9 @@ impl Values<'_> {
         kept: &Kept,
         builder: &mut Builder,
     ) -> ValueSpec {
-        self.one(variable, kept, builder, &LESS)
+        let one =
+            |values: &Self, builder: &mut Builder| vec![values.one(variable, kept, builder, &LESS)];
+        self.with_more_known(builder, one).remove(0)
     }
 
     fn one(
@@ -135,11 +189,11 @@ impl Values<'_> {
         kept: &Kept,
         builder: &mut Builder,
         extents: &[(u8, u16, u16)],
-    ) -> ValueSpec {
+    ) -> (ValueSpec, usize) {
         let PlacedVariable { name, ty, .. } = variable;
         if let Err(lost) = lost_value(variable, kept) {
             let place = ValuePlace::Missing(lost.to_string());
-            return compile_nested(name, &ty.name, ty.size, [], &place, builder);
+            return (compile_nested(name, &ty.name, ty.size, [], &place, builder), 0);
         }
         let kept_behind = |offset| kept_behind(variable, kept, offset);
         self.read(name, ty, place(variable), &kept_behind, builder, extents)
@@ -153,8 +207,11 @@ impl Values<'_> {
         address: &[Op],
         builder: &mut Builder,
     ) -> ValueSpec {
-        let place = ValuePlace::At(address.to_vec());
-        self.read(name, ty, place, &|_| Ok(()), builder, &LESS)
+        let at = |values: &Self, builder: &mut Builder| {
+            let place = ValuePlace::At(address.to_vec());
+            vec![values.read(name, ty, place, &|_| Ok(()), builder, &LESS)]
+        };
+        self.with_more_known(builder, at).remove(0)
     }
 
     fn read(
@@ -165,21 +222,42 @@ impl Values<'_> {
         kept_behind: &dyn Fn(u32) -> Result<(), Lost>,
         builder: &mut Builder,
         extents: &[(u8, u16, u16)],
-    ) -> ValueSpec {
+    ) -> (ValueSpec, usize) {
         let is_enum = matches!(ty.kind, Kind::Int { .. })
             && self.types.is_some_and(|types| !types.constants(ty).is_empty());
         let simple = simple_shape(ty).filter(|_| !is_enum);
         let Some(types) = self.types.filter(|_| simple.is_none()) else {
             let shape = simple.unwrap_or(AutoShape::Pointer);
-            return compile_value(name, &ty.name, &shape, &simple_place(place), builder);
+            return (compile_value(name, &ty.name, &shape, &simple_place(place), builder), 0);
         };
-        let shapes = extents.iter().map(|less| {
+        let level = Cell::new(0);
+        let shapes = extents.iter().enumerate().map(|(tried, less)| {
+            level.set(tried);
             let extent = self.extent(less);
             let shape = ShapeBuilder::new(types, self.map_form, extent).shape(ty);
             followed(shape, 0, kept_behind)
         });
         let spec = compile_nested(name, &ty.name, ty.size, shapes, &place, builder);
-        plain_pointer(spec)
+        (plain_pointer(spec), level.get())
+    }
+}
+
+/// Whether an interface or func of the value itself is looked into for so many types, and perhaps not for all there are.
+fn may_know_more(spec: &ValueSpec, known: u8) -> bool {
+    fn is_full(shape: &Shape, count: usize) -> bool {
+        match shape {
+            Shape::Interface { known, .. } | Shape::Closure { known } => known.len() == count,
+            Shape::Array { elem, .. } => is_full(elem, count),
+            Shape::Struct { members, .. } => {
+                members.iter().any(|member| is_full(&member.shape, count))
+            }
+            Shape::Only(member) => is_full(&member.shape, count),
+            _ => false,
+        }
+    }
+    match &spec.kind {
+        ValueKind::Nested(nested) => is_full(&nested.shape, known.into()),
+        _ => false,
     }
 }
 
@@ -287,11 +365,16 @@ fn followed(shape: Shape, at: u32, kept: &dyn Fn(u32) -> Result<(), Lost>) -> Sh
             let changed = (0..u32::from(shown)).map(of).find(|shape| *shape != *elem);
             Shape::Array { len, shown, stride, elem: changed.map_or(elem, Box::new) }
         }
-        other => match kept(at) {
+        // The first word of an interface leads to what never goes away, and is no pointer to the runtime.
+        other => match kept(at.saturating_add(if is_interface(&other) { 8 } else { 0 })) {
             Err(lost) if other.has_fields() => unfollowed(other, &lost),
             _ => other,
         },
     }
+}
+
+fn is_interface(shape: &Shape) -> bool {
+    matches!(shape, Shape::Interface { .. })
 }
 
 fn unfollowed(shape: Shape, lost: &Lost) -> Shape {

@@ -32,6 +32,8 @@ pub struct Extent {
     pub elements: u16,
     /// The same behind a pointer or in another one's element.
     pub inner: u16,
+    /// Types that an interface, or closures that a func, of the value itself is looked into for.
+    pub known: u8,
 }
 
 /// Makes shapes.
@@ -118,8 +120,8 @@ impl<'a> ShapeBuilder<'a> {
     fn pointer(&self, elem: TypeId, at: At) -> Shape {
         match self.behind(elem, at) {
             Some((ty, at)) => {
-                let size = ty.size.min(MAX_OBJECT.into()) as u32;
-                Shape::To { size, elem: Box::new(self.of(&ty, at)) }
+                let elem = Box::new(self.of(&ty, at));
+                Shape::To { size: elem.captured(ty.size), elem }
             }
             None => Shape::Pointer,
         }
@@ -209,11 +211,8 @@ impl<'a> ShapeBuilder<'a> {
         let most = self.most_known(at);
         let known = self.types.implementations(ty).into_iter().take(most).map(|implementation| {
             let behind = &implementation.behind;
-            KnownType {
-                word: implementation.word,
-                size: behind.size.min(MAX_OBJECT.into()) as u32,
-                shape: self.of(behind, inside),
-            }
+            let shape = self.of(behind, inside);
+            KnownType { word: implementation.word, size: shape.captured(behind.size), shape }
         });
         Shape::Interface { has_methods, copy: COPIED, known: known.collect() }
     }
@@ -221,7 +220,7 @@ impl<'a> ShapeBuilder<'a> {
     /// How many types or closures one may be looked into for: inside one another they multiply.
     fn most_known(&self, at: At) -> usize {
         match self.extent.depth.saturating_sub(at.left) {
-            0 => 8,
+            0 => self.extent.known.into(),
             1 => 3,
             _ => 1,
         }

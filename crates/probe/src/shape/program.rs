@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Types that one interface is looked into for at the most.
-const MAX_KNOWN: usize = 8;
+const MAX_KNOWN: usize = crate::planner::MOST_KNOWN as usize;
 
 /// Types kept.
 const MAX_CACHED: usize = 1 << 14;
@@ -63,7 +63,7 @@ impl<'a> ProgramTypes<'a> {
     pub fn held_shape(&self, descriptor: Svma) -> Option<Shape> {
         let ty = self.executable.runtime_type(descriptor)?;
         let behind = self.behind(ty)?;
-        let extent = Extent { depth: 0, elements: 8, inner: 8 };
+        let extent = Extent { depth: 0, elements: 8, inner: 8, known: 0 };
         let form = map_form(self.executable.go_version());
         Some(ShapeBuilder::new(self, form, extent).shape(&behind))
     }

@@ -131,11 +131,18 @@ impl<'r> Reader<'_, 'r> {
         match field {
             Some(field) => failure(field.status),
             None if self.has_fields => failure(FieldStatus::NoRoom),
-            None => Value::Unavailable("not captured at the hit".to_owned()),
+            None => {
+                Value::Unavailable("behind an interface whose type is not looked into".to_owned())
+            }
         }
     }
 
     fn read(&mut self, shape: &Shape, own: Bytes<'_>, at: u32) -> Told<Value> {
+        if !self.has_fields
+            && let Some(value) = without_anything_behind(shape, own, at)
+        {
+            return Ok(value);
+        }
         let number = |size| own.number(at, size);
         Ok(match shape {
             Shape::Bool => Value::Bool(number(1)? != 0),
@@ -299,7 +306,11 @@ impl<'r> Reader<'_, 'r> {
             None => Object::raw(data.data.to_vec(), data.original),
             Some(known) => {
                 let own = Bytes { bytes: data.data, missing: &[] };
-                Object::of(self.value(&known.shape, own, 0))
+                Object::of(match self.value(&known.shape, own, 0) {
+                    // Types of which a pointer is all are held as such: this is one to a nil one.
+                    nil if nil.is_nil() => Value::Behind(Box::new(nil)),
+                    value => value,
+                })
             }
         }
     }
@@ -363,6 +374,20 @@ fn complex(own: Bytes<'_>, at: u32, size: u8) -> Told<Value> {
         4 => Value::Complex64(f32::from_bits(re as u32), f32::from_bits(im as u32)),
         _ => Value::Complex(float(re, 8), float(im, 8)),
     })
+}
+
+/// What is nil or empty: its own bytes tell.
+fn without_anything_behind(shape: &Shape, own: Bytes<'_>, at: u32) -> Option<Value> {
+    let is_zero = |offset: u32| own.number(at.saturating_add(offset), 8).is_ok_and(|it| it == 0);
+    match shape {
+        Shape::To { .. } | Shape::Map(_) | Shape::Chan | Shape::Func | Shape::Closure { .. } => {
+            is_zero(0).then_some(Value::Pointer(0))
+        }
+        Shape::Interface { .. } => is_zero(0).then_some(Value::NilInterface),
+        Shape::String => is_zero(8).then(|| Value::String { bytes: Vec::new(), len: 0 }),
+        Shape::Bytes => is_zero(8).then(|| Value::Bytes { bytes: Vec::new(), len: 0 }),
+        _ => None,
+    }
 }
 
 /// The value at the beginning of an object of which only its own bytes are known.
