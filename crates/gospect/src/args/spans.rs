@@ -40,7 +40,7 @@ pub struct SpansArgs {
     /// reason, work for the collector; every change of a goroutine's state is watched for it
     #[arg(long)]
     pub time: bool,
-    /// Send the spans to a collector by OTLP: http:// or https://HOST[:PORT][/PATH]; without ENDPOINT to
+    /// Send the spans to a collector by OTLP: http:// or https:// with a host, and maybe port and path; without ENDPOINT to
     /// where OTEL_EXPORTER_OTLP_ENDPOINT says, else to this machine. Honours the other OTEL_EXPORTER_OTLP_*
     /// variables, OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES and OTEL_TRACES_SAMPLER
     #[arg(long, value_name = "ENDPOINT", num_args = 0..=1)]
