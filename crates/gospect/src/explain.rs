@@ -10,6 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Places and names listed in a message.
 const SHOWN: usize = 5;
+/// Patterns that are named of those that match nothing.
+const LISTED: usize = 10;
 
 /// The reason why a plan traces no function.
 pub fn why_nothing(
@@ -73,7 +75,7 @@ pub fn unmatched(executable: &Executable, patterns: &[String]) -> anyhow::Result
     let table = executable.functions()?;
     let names: Vec<String> = table.iter().map(|function| function.name).collect();
     let mut near: Vec<&str> = Vec::new();
-    for text in patterns {
+    for text in patterns.iter().take(LISTED) {
         for name in nearest(text, names.iter().map(String::as_str), SHOWN) {
             if !near.contains(&name) {
                 near.push(name);
@@ -81,13 +83,23 @@ pub fn unmatched(executable: &Executable, patterns: &[String]) -> anyhow::Result
         }
     }
     near.truncate(SHOWN);
-    let wanted = patterns.join(", ");
+    let wanted = listed(patterns);
     let hint = if near.is_empty() {
         "`gospect funcs BIN` lists what there is".to_owned()
     } else {
         format!("nearest: {}", near.join(", "))
     };
     Ok(format!("no function matches {wanted}; {hint}"))
+}
+
+/// The first of many patterns, and how many more there are: a file of rules for another program may have
+/// thousands.
+fn listed(patterns: &[String]) -> String {
+    let shown = patterns.iter().take(LISTED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match patterns.len().saturating_sub(LISTED) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
 }
 
 /// Where the functions that `patterns` mean are inlined, and which of the patterns have such.
@@ -112,13 +124,15 @@ fn only_inlined(
         .filter(|wanted| places.keys().any(|name| wanted.pattern.matches(name)))
         .map(|wanted| wanted.text.clone())
         .collect();
+    let unsaid = places.len().saturating_sub(SHOWN);
+    let unsaid = (unsaid > 0).then(|| format!("{unsaid} more functions exist only inlined"));
     let each = places.iter().take(SHOWN).map(|(name, places)| {
         let more = places.len().saturating_sub(SHOWN);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let shown: Vec<&str> = places.iter().take(SHOWN).map(String::as_str).collect();
         format!("{name} exists only inlined, into {}{more}", shown.join(", "))
     });
-    Ok((each.collect(), found))
+    Ok((each.chain(unsaid).collect(), found))
 }
 
 /// What a person should know of traced functions that are inlined elsewhere too.
@@ -170,4 +184,17 @@ pub fn leftovers(processes: &[Process]) -> impl Iterator<Item = String> {
              another tool has changed a jump that leads there: `gospect detach -p {pid}` takes it out later"
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_patterns_the_first_are_named_and_the_rest_counted() {
+        let patterns = |count: usize| (0..count).map(|n| format!("p{n}")).collect::<Vec<_>>();
+        assert_eq!(listed(&patterns(2)), "p0, p1");
+        assert_eq!(listed(&patterns(10)), "p0, p1, p2, p3, p4, p5, p6, p7, p8, p9");
+        assert_eq!(listed(&patterns(450)), "p0, p1, p2, p3, p4, p5, p6, p7, p8, p9 and 440 more");
+    }
 }
