@@ -226,6 +226,30 @@ fn root_statistics_are_split_by_a_value() {
 }
 
 #[test]
+fn root_captured_variables_decide_and_split() {
+    let program = build(&newest(), Mode::Exe);
+    // The first of two calls makes 15 of 10, the second 21.
+    let closure = "main.enclosed.func1(n, seen)";
+    let trace = Trace::launch(&[closure, "--if", "seen > 10 && who.ID == 1"], &program, &[]);
+    trace.output.expect_code(0);
+    let args: Vec<Value> = trace
+        .calls_of("main.enclosed.func1")
+        .iter()
+        .map(|call| json!([call["args"][0]["value"], call["args"][1]["value"]]))
+        .collect();
+    assert_eq!(args, [json!([6, 15])]);
+    assert_eq!(trace.summary()["hidden"], 1);
+    let trace = Trace::launch(&[closure, "--stat", "--by", "seen"], &program, &[]);
+    trace.output.expect_code(0);
+    let rows: BTreeSet<(u64, u64)> = trace
+        .of_type("stat")
+        .iter()
+        .map(|row| (row["by"]["value"].as_u64().unwrap(), row["calls"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(rows, [(10, 1), (15, 1)].into());
+}
+
+#[test]
 fn root_a_recording_keeps_conditions() {
     let program = build(&newest(), Mode::Exe);
     let file = common::temporary("rec");
