@@ -1,7 +1,7 @@
 //! A value as delve has it beside the same value as gospect has it.
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// What comparing came to; numbers of values, of which those inside others count too.
@@ -141,9 +141,18 @@ impl Tally {
         if target["addr"] == 0 {
             return self.check(value.is_null(), delve, gospect, path);
         }
-        match target["onlyAddr"] == true {
-            true => self.not_compared += 1,
-            false => self.value(target, gospect, &format!("*{path}")),
+        if target["onlyAddr"] == true {
+            self.not_compared += 1;
+            return;
+        }
+        // What a pointer leads to stands in its place, but nil, which is told from a pointer that is nil.
+        if value.is_null() {
+            return self.check(false, delve, gospect, path);
+        }
+        let path = format!("*{path}");
+        match value.get("*") {
+            Some(inner) => self.value(target, &json!({ "value": inner }), &path),
+            None => self.value(target, gospect, &path),
         }
     }
 
