@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 use testkit::{Fixture, Gospect, Mode, Running, Toolchain, newest, oldest, toolchains};
-use trees::{as_text, expected, spans, trees};
+use trees::{as_text, expected, spans, spans_line, trees};
 
 const LIMIT: Duration = Duration::from_secs(240);
 const BACKENDS: [&str; 2] = ["uprobe", "trampoline"];
@@ -24,21 +24,8 @@ fn requests(go: &Toolchain, mode: Mode, backend: &str, rounds: usize) -> String 
 /// The trees of so many rounds of a fixture, watched from its first instruction to its end.
 fn watch(program: &Path, backend: &str, rounds: usize) -> String {
     let rounds = rounds.to_string();
-    let line = [
-        "spans",
-        "--backend",
-        backend,
-        "--format",
-        "json",
-        // Room for what is not read while the machine is busy with other things.
-        "--ring",
-        "64",
-        "--",
-        program.to_str().unwrap(),
-        "-n",
-        &rounds,
-    ];
-    let output = gospect().run(&line);
+    let command = [program.to_str().unwrap(), "-n", &rounds];
+    let output = gospect().run(&spans_line(backend, &[], &command));
     output.expect_code(0);
     as_text(trees(&spans(&output, &format!("{} {backend}", program.display()))))
 }

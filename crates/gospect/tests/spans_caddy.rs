@@ -1,5 +1,8 @@
 //! `gospect spans` of Debian's caddy: stripped, with cgo, of Go 1.19; every request of many.
 
+#[path = "common/trees.rs"]
+mod trees;
+
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -7,6 +10,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use testkit::{Gospect, Running, signal_process};
+use trees::spans_line;
 
 const LIMIT: Duration = Duration::from_secs(240);
 const CADDY: &str = "/usr/bin/caddy";
@@ -90,22 +94,9 @@ fn root_every_request_of_caddy_is_a_span() {
         );
         std::fs::write(&config, text).unwrap();
         let gospect = Gospect::new(env!("CARGO_BIN_EXE_gospect")).limit(LIMIT);
-        let mut running = gospect.start(&[
-            "spans",
-            "--backend",
-            backend,
-            "--format",
-            "json",
-            "--ring",
-            "64",
-            "--",
-            CADDY,
-            "run",
-            "--adapter",
-            "caddyfile",
-            "--config",
-            config.to_str().unwrap(),
-        ]);
+        let command =
+            [CADDY, "run", "--adapter", "caddyfile", "--config", config.to_str().unwrap()];
+        let mut running = gospect.start(&spans_line(backend, &[], &command));
         wait_for_port(port);
         std::thread::scope(|scope| {
             for connection in 0..CONNECTIONS {

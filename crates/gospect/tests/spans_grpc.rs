@@ -6,7 +6,7 @@ mod trees;
 use std::path::PathBuf;
 use std::time::Duration;
 use testkit::{Fixture, Gospect, Mode, Toolchain, newest, toolchains};
-use trees::{as_text, spans, times, trees};
+use trees::{as_text, spans, spans_line, times, trees};
 
 const LIMIT: Duration = Duration::from_secs(240);
 
@@ -65,19 +65,8 @@ fn build(go: &Toolchain, mode: Mode) -> PathBuf {
 fn watch(go: &Toolchain, mode: Mode, backend: &str, rounds: usize) {
     let program = build(go, mode);
     let rounds_text = rounds.to_string();
-    let line = [
-        "spans",
-        "--backend",
-        backend,
-        "--format",
-        "json",
-        "--ring",
-        "64",
-        "--",
-        program.to_str().unwrap(),
-        "-n",
-        &rounds_text,
-    ];
+    let command = [program.to_str().unwrap(), "-n", &rounds_text];
+    let line = spans_line(backend, &[], &command);
     let output = Gospect::new(env!("CARGO_BIN_EXE_gospect")).limit(LIMIT).run(&line);
     output.expect_code(0);
     let told = format!("go {} {mode} {backend}", go.version);

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 use testkit::{Fixture, Gospect, Mode, Output, newest, oldest};
-use trees::{as_text, expected, spans, text, trees};
+use trees::{as_text, expected, spans, spans_line, text, trees};
 
 const LIMIT: Duration = Duration::from_secs(240);
 
@@ -43,18 +43,7 @@ fn root_the_time_of_spans_is_accounted_for() {
         let program = Fixture::build("requests", &go, Mode::Exe);
         for backend in ["uprobe", "trampoline"] {
             let program = program.to_str().unwrap();
-            let output = gospect(&[
-                "spans",
-                "--time",
-                "--backend",
-                backend,
-                "--format",
-                "json",
-                "--ring",
-                "64",
-                "--",
-                program,
-            ]);
+            let output = gospect(&spans_line(backend, &["--time"], &[program]));
             let told = format!("go {} {backend}", go.version);
             let spans = spans(&output, &told);
             for span in &spans {

@@ -6,6 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use testkit::Output;
 
+/// The command line that watches a command from its first instruction to its end, with room for what is
+/// not read while the machine is busy with other things.
+pub fn spans_line<'a>(backend: &'a str, options: &[&'a str], command: &[&'a str]) -> Vec<&'a str> {
+    let fixed = ["spans", "--backend", backend, "--format", "json", "--ring", "64"];
+    [&fixed[..], options, &["--"], command].concat()
+}
+
 pub fn text<'a>(span: &'a Value, key: &str) -> &'a str {
     span[key].as_str().unwrap_or_default()
 }
