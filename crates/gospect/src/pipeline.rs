@@ -3,7 +3,7 @@
 
 use crate::args::{Format, ShowArgs, SpanChoice};
 use crate::spans::Spans;
-use output::{Clock, Json, StatBy, SymbolTable, Text, TextOptions};
+use output::{Clock, Json, SpanCounts, StatBy, SymbolTable, Text, TextOptions};
 use probe::Plan;
 use probe::expression::Request;
 use probe::screen::Screen;
@@ -153,9 +153,15 @@ impl Pipeline {
             self.timeline.tally(record, stats);
             return Ok(());
         }
+        let names = &mut self.names;
+        let mut named = |pid, origin: &timeline::states::Origin| {
+            if let Some(names) = names {
+                names.observe_origin(pid, origin, symbols);
+            }
+        };
         if let Show::Spans(spans) = &mut self.show
             && record.kind == RecordKind::Hit
-            && spans.takes(record)
+            && spans.takes(record, &mut named)
         {
             return Ok(());
         }
@@ -238,8 +244,8 @@ impl Pipeline {
         })
     }
 
-    /// Spans written and calls that gave none, where requests are shown.
-    pub fn spans(&self) -> Option<(u64, u64)> {
+    /// What was counted of spans, where requests are shown.
+    pub fn spans(&self) -> Option<SpanCounts> {
         match &self.show {
             Show::Spans(spans) => Some(spans.counts()),
             _ => None,

@@ -7,7 +7,7 @@ use crate::symbols::Symbols;
 use anyhow::Context as _;
 use binary::code::ProbeCost;
 use capture::{Capture, CodeEffects, Counters};
-use output::{Clock, Trampolines};
+use output::{Clock, SpanCounts, Trampolines};
 use probe::Plan;
 use probe::planner::Planned;
 use std::collections::BTreeSet;
@@ -353,7 +353,7 @@ impl Session {
     }
 
     /// See [`Pipeline::spans`].
-    pub fn spans(&self) -> Option<(u64, u64)> {
+    pub fn spans(&self) -> Option<SpanCounts> {
         self.pipeline.spans()
     }
 

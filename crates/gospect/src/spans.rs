@@ -7,23 +7,29 @@ use binary::DebugInfo;
 use binary::code::ProbeCost;
 use binary::layout::RuntimeLayouts;
 use otlp::{Exported, Exporter};
-use output::{Clock, Json, SpanTrees, TextOptions, write_span_json};
+use output::{
+    CallForm, CallWriter, Clock, Json, SpanCounts, SpanTrees, TextOptions, write_span_json,
+};
 use probe::planner::Planned;
 use probe::selection::Selection;
 use probe::states::{CREATING, StateEvent, StateOffsets, add_creations, add_states, state_names};
 use probe::{Plan, Refusal, RefusalReason};
-use sensors::{SensorOptions, Span, SpanBuilder, SpanOptions};
+use sensors::{Made, SensorOptions, Span, SpanBuilder, SpanOptions};
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, Write};
 use std::sync::Arc;
-use timeline::states::States;
-use timeline::{Event, Symbolizer};
+use timeline::states::{Origin, States};
+use timeline::{End, Event, Symbolizer};
 use wire::Record;
 
-/// The functions that are watched.
-pub fn selection(choice: &SpanChoice) -> Selection {
-    sensors::selection(SensorOptions { queries: choice.queries })
+/// The functions that are watched: those of sensors, and those that are asked for, to which the exclusions
+/// apply.
+pub fn selection(choice: &SpanChoice, asked: Selection) -> Selection {
+    let sensors = sensors::selection(SensorOptions { queries: choice.queries }).wanted;
+    let always = sensors.len();
+    let wanted = sensors.into_iter().chain(asked.wanted).collect();
+    Selection { wanted, always, ..asked }
 }
 
 /// Adds to a plan what tells which goroutine made which, and for `times` what each does. Without it requests lose
@@ -81,6 +87,7 @@ pub struct Spans {
     plan: Arc<Plan>,
     builder: SpanBuilder,
     writer: Writer,
+    calls: CallWriter,
     /// Which sites tell of new goroutines.
     creations: Vec<bool>,
     /// What goroutines do, where that is told.
@@ -100,13 +107,20 @@ impl Spans {
         let options = SpanOptions { seed, statements, times, ..SpanOptions::default() };
         let writer = match (collector, show.format) {
             (Some(settings), _) => Writer::Collector(Box::new(Exporter::start(*settings, clock))),
-            (None, Format::Text) => Writer::Trees(Box::new(SpanTrees::new(clock, text))),
+            (None, Format::Text) => {
+                Writer::Trees(Box::new(SpanTrees::new(Arc::clone(plan), clock, text)))
+            }
             (None, Format::Json) => {
                 Writer::Json(clock, Box::new(Json::new(Arc::clone(plan), clock)))
             }
         };
+        let form = match writer {
+            Writer::Json(..) => CallForm::Json,
+            Writer::Trees(_) | Writer::Collector(_) => CallForm::Text,
+        };
         let sites = 0..plan.sites.len() as u32;
         Self {
+            calls: CallWriter::new(Arc::clone(plan), form),
             builder: SpanBuilder::new(plan, options),
             creations: sites.map(|site| StateEvent::is_at(plan, site)).collect(),
             states: times.then(|| States::new(Arc::clone(plan))),
@@ -119,8 +133,9 @@ impl Spans {
         }
     }
 
-    /// Takes a record that tells of a new goroutine; tells whether it was one.
-    pub fn takes(&mut self, record: &Record<'_>) -> bool {
+    /// Takes a record that tells of a new goroutine; tells whether it was one. `named` is told where goroutines come from
+    /// that names are needed for.
+    pub fn takes(&mut self, record: &Record<'_>, named: &mut dyn FnMut(u32, &Origin)) -> bool {
         if !self.creations.get(record.site as usize).is_some_and(|it| *it) {
             return false;
         }
@@ -133,6 +148,12 @@ impl Spans {
         if let Some(StateEvent::Creation(creation)) = StateEvent::parse(&self.plan, record) {
             let creator = creation.parent.unwrap_or(record.goid);
             self.builder.created(record.pid, creator, creation.goid);
+            let (pid, goid, ts_ns) = (record.pid, creation.goid, record.ts_ns);
+            let (gopc, startpc) = (creation.gopc, creation.startpc);
+            let origin = Origin { gopc, startpc, parent: creator };
+            if self.builder.made(Made { pid, goid, ts_ns, origin }) {
+                named(pid, &origin);
+            }
         }
         true
     }
@@ -160,7 +181,17 @@ impl Spans {
         {
             json.event(event, symbols, out)?;
         }
-        self.builder.push(event, symbols, &mut self.done);
+        match event {
+            Event::Enter(call) | Event::Leave(call) if self.builder.is_shown(call.function) => {
+                self.builder.push_call(event, symbols, &mut self.calls);
+            }
+            _ => self.builder.push(event, symbols, &mut self.done),
+        }
+        match event {
+            Event::Leave(call) if call.end == End::Exec => self.calls.forget(call.pid),
+            Event::ProcessExit { pid, .. } => self.calls.forget(*pid),
+            _ => {}
+        }
         self.write(out)
     }
 
@@ -184,9 +215,13 @@ impl Spans {
         }
     }
 
-    /// Spans written, and calls that gave none since too many were open.
-    pub fn counts(&self) -> (u64, u64) {
-        (self.written, self.builder.refused())
+    /// What was counted.
+    pub fn counts(&self) -> SpanCounts {
+        SpanCounts {
+            written: self.written,
+            refused: self.builder.refused(),
+            calls_outside: self.builder.calls_outside(),
+        }
     }
 
     /// What became of spans that were sent, as a person reads it.
@@ -199,7 +234,7 @@ impl Spans {
             self.written += 1;
             match &mut self.writer {
                 Writer::Trees(trees) => trees.span(span, out)?,
-                Writer::Json(clock, _) => write_span_json(&span, clock, out)?,
+                Writer::Json(clock, _) => write_span_json(&span, &self.plan, clock, out)?,
                 Writer::Collector(exporter) => exporter.span(span),
             }
         }

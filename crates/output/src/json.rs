@@ -1,11 +1,11 @@
 //! JSON Lines: one object a line, as `cli.md` says.
 
+use crate::call_json::{push_arguments, push_caller, push_results, push_ret};
 use crate::clock::Clock;
-use crate::concrete::{concrete_specs, concrete_values};
 use crate::panic_value::describe;
-use crate::places::{Place, Places};
+use crate::places::Places;
 use crate::printable::without_half_char;
-use crate::value_json::{push_body, push_str, push_values};
+use crate::value_json::{push_body, push_str};
 use probe::Plan;
 use probe::value::Value;
 use std::io::{self, Write};
@@ -83,36 +83,14 @@ impl Json {
         put(line, format_args!(",\"start_ns\":{}", self.clock.unix_ns(call.start_ns)));
         put(line, format_args!(",\"duration_ns\":{duration},\"exit\":"));
         put(line, format_args!("\"{}\",\"end_exact\":{}", end_name(call.end), call.end_exact));
-        line.extend_from_slice(b",\"args\":");
-        let args = function.map_or(&[][..], |function| &function.args);
-        let args = plan.shown_args(call.function, args);
-        let concrete = plan.concrete.get(&call.function);
-        let args = &*concrete_specs(args, concrete.map(|c| &c.args[..]), call, symbols);
-        let values = plan.shown_args(call.function, &call.args);
-        let values = &*concrete_values(values, concrete.map(|c| &c.args[..]), call, symbols);
-        push_values(line, args, values, call.pid, symbols);
-        let captured = plan.captured(call.function, function.map_or(&[], |f| &f.args[..]));
-        if !captured.is_empty() {
-            line.extend_from_slice(b",\"captured\":");
-            let values = plan.captured(call.function, &call.args);
-            push_values(line, captured, values, call.pid, symbols);
-        }
-        line.extend_from_slice(b",\"results\":");
-        let results = function.map_or(&[][..], |function| &function.results);
-        let results = plan.shown_results(call.function, results);
-        let results = &*concrete_specs(results, concrete.map(|c| &c.results[..]), call, symbols);
-        let values = plan.shown_results(call.function, &call.results);
-        push_values(line, results, values, call.pid, symbols);
+        line.push(b',');
+        push_arguments(line, &plan, call, symbols);
+        line.push(b',');
+        push_results(line, &plan, call, symbols);
+        line.push(b',');
         push_caller(line, &caller, call.caller);
-        line.extend_from_slice(b",\"ret\":");
-        match ret {
-            Some(place) => {
-                line.extend_from_slice(b"{\"file\":");
-                push_str(line, &place.file);
-                put(line, format_args!(",\"line\":{}}}", place.line));
-            }
-            None => line.extend_from_slice(b"null"),
-        }
+        line.push(b',');
+        push_ret(line, &ret);
         line.push(b'}');
     }
 
@@ -158,22 +136,4 @@ impl Json {
 fn put(line: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     // A Vec takes everything.
     _ = line.write_fmt(text);
-}
-
-fn push_caller(line: &mut Vec<u8>, place: &Place, address: u64) {
-    line.extend_from_slice(b",\"caller\":");
-    match place {
-        Some(place) => {
-            line.extend_from_slice(b"{\"func\":");
-            push_str(line, &place.func);
-            put(line, format_args!(",\"offset\":{},\"file\":", place.offset));
-            push_str(line, &place.file);
-            put(line, format_args!(",\"line\":{}}}", place.line));
-        }
-        None if address == 0 => line.extend_from_slice(b"null"),
-        None => {
-            line.extend_from_slice(b"{\"func\":null,\"offset\":null,\"file\":null,\"line\":null");
-            put(line, format_args!(",\"addr\":\"0x{address:x}\"}}"));
-        }
-    }
 }

@@ -5,6 +5,8 @@
 //! error is always the writer's (a closed pipe is the caller's to judge).
 #![forbid(unsafe_code)]
 
+mod call_json;
+mod call_text;
 mod clock;
 mod concrete;
 mod duration;
@@ -49,10 +51,10 @@ pub use sched::{
     StatesSummary, StatesText, nothing_changed, write_goroutine_table, write_reason_table,
     write_site_table,
 };
-pub use spans::{SpanTrees, write_span_json};
+pub use spans::{CallForm, CallWriter, SpanTrees, write_span_json};
 pub use stat::{write_stat_json, write_stat_table};
 pub use stat_by::StatBy;
-pub use summary::{RefusedFunction, Summary, Trampolines, zero_hits_reason};
+pub use summary::{RefusedFunction, SpanCounts, Summary, Trampolines, zero_hits_reason};
 pub use symbols::SymbolTable;
 pub use text::{Text, TextOptions};
 pub use type_listing::{ListedField, ListedHole, ListedStep, ListedType, ListedTypeName};

@@ -103,6 +103,9 @@ pub struct Summary {
     /// Spans written, where requests are shown and not calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spans: Option<u64>,
+    /// Calls not shown since they belong to no span, where calls are shown within spans.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub calls_outside_spans: Option<u64>,
     /// Calls hidden by a condition that did not hold, where there are conditions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hidden: Option<u64>,
@@ -136,6 +139,17 @@ pub struct Summary {
     pub zero_hits: Option<String>,
     /// Anything else the person should know.
     pub notes: Vec<String>,
+}
+
+/// What was counted of requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpanCounts {
+    /// Spans written.
+    pub written: u64,
+    /// Calls that gave none since too many were open.
+    pub refused: u64,
+    /// Calls of functions asked for that belong to no span; `None` when none were asked for.
+    pub calls_outside: Option<u64>,
 }
 
 impl Summary {
@@ -185,11 +199,13 @@ impl Summary {
         }
     }
 
-    /// Adds the spans that were written, and what calls gave none since too many were open, where
-    /// requests are shown.
-    pub fn count_spans(&mut self, counts: Option<(u64, u64)>) {
-        let Some((written, refused)) = counts else { return };
+    /// Adds what was counted of spans, where requests are shown.
+    pub fn count_spans(&mut self, counts: Option<SpanCounts>) {
+        let Some(SpanCounts { written, refused, calls_outside }) = counts else { return };
         *self.spans.get_or_insert(0) += written;
+        if let Some(calls) = calls_outside {
+            *self.calls_outside_spans.get_or_insert(0) += calls;
+        }
         if refused > 0 {
             let calls = count(refused, "request", "requests");
             self.notes.push(format!("{calls} not shown: too many were open at a time"));
@@ -219,6 +235,7 @@ impl Summary {
             (self.no_goroutine, "hits whose goroutine could not be read"),
             (self.invalid, "records that made no sense"),
             (self.panics, "unrecovered panics"),
+            (self.calls_outside_spans.unwrap_or(0), "calls not shown: they belong to no span"),
             (self.hidden.unwrap_or(0), "calls hidden by a condition"),
             (self.undecided.unwrap_or(0), "calls shown although a condition could not be decided"),
         ];

@@ -9,14 +9,13 @@
 //! A call without traced calls inside is one line, with its entry's time and call site.
 //! `~` marks a time that was inferred, not measured.
 
+use crate::call_text::{call_site, push_arguments, push_end};
 use crate::clock::Clock;
-use crate::concrete::{concrete_specs, concrete_values};
 use crate::duration::short_duration;
-use crate::json::end_name;
 use crate::panic_value::describe;
-use crate::places::{Places, push_call_site, push_file_line};
+use crate::places::{Places, push_file_line};
 use crate::printable::{push_printable, width};
-use crate::value_text::{push_results, push_string, push_value, push_values};
+use crate::value_text::{push_string, push_value};
 use anstyle::{AnsiColor, Style};
 use probe::Plan;
 use std::collections::{BTreeSet, HashMap};
@@ -27,7 +26,7 @@ use timeline::{Call, End, Event, Panic, Symbolizer};
 /// An entry line waits this long for its call to end, nanoseconds.
 const HOLD_NS: u64 = 100_000_000;
 /// Column of the place, counted from the call's.
-const PLACE_COLUMN: usize = 42;
+pub(crate) const PLACE_COLUMN: usize = 42;
 /// Levels that are indented; deeper ones carry their depth as a number.
 const MAX_INDENT: u32 = 40;
 
@@ -180,19 +179,7 @@ impl Text {
             self.begun.remove(&call.id);
             "}".to_owned()
         };
-        if call.end == End::Return {
-            let plan = &self.plan;
-            if let Some(function) = plan.functions.get(call.function as usize) {
-                let specs = plan.shown_results(call.function, &function.results);
-                let concrete = plan.concrete.get(&call.function).map(|c| &c.results[..]);
-                let specs = &*concrete_specs(specs, concrete, call, symbols);
-                let values = plan.shown_results(call.function, &call.results);
-                push_results(&mut text, specs, values, call.pid, symbols);
-            }
-        } else {
-            text.push(' ');
-            text.push_str(end_name(call.end));
-        }
+        push_end(&mut text, &self.plan, call, symbols);
         if leaf {
             let place = self.call_site(call, symbols);
             let style = if call.end == End::Return { CALL } else { BAD };
@@ -219,30 +206,13 @@ impl Text {
         };
         push_printable(&mut text, &function.name);
         text.push('(');
-        let specs = self.plan.shown_args(call.function, &function.args);
-        let concrete = self.plan.concrete.get(&call.function).map(|c| &c.args[..]);
-        let specs = &*concrete_specs(specs, concrete, call, symbols);
-        let values = self.plan.shown_args(call.function, &call.args);
-        let values = &*concrete_values(values, concrete, call, symbols);
-        push_values(&mut text, specs, values, call.pid, symbols);
-        let captured = self.plan.captured(call.function, &function.args);
-        if !captured.is_empty() {
-            text.push_str("; ");
-            let values = self.plan.captured(call.function, &call.args);
-            push_values(&mut text, captured, values, call.pid, symbols);
-        }
+        push_arguments(&mut text, &self.plan, call, symbols);
         text.push(')');
         text
     }
 
     fn call_site(&mut self, call: &Call, symbols: &dyn Symbolizer) -> String {
-        let mut place = String::new();
-        match self.places.caller(call, symbols) {
-            Some(caller) => push_call_site(&mut place, &caller),
-            None if call.caller != 0 => place = format!("0x{:x}", call.caller),
-            None => {}
-        }
-        place
+        call_site(&mut self.places, call, symbols)
     }
 
     fn panic(

@@ -57,6 +57,8 @@ pub struct CallsOf {
 pub struct Selection {
     /// Patterns and rules; a function is wanted when one of them matches.
     pub wanted: Vec<Wanted>,
+    /// The first so many of them mean their functions whatever exclusions say.
+    pub always: usize,
     /// Functions to leave out, whatever else says yes.
     pub exclude: Vec<Pattern>,
     /// Leave out packages below a `/vendor/` folder, unless named exactly.
@@ -128,10 +130,13 @@ pub fn select(
             continue;
         }
         let named = hits.iter().any(|&i| selection.wanted[i].pattern.literal().is_some());
-        let left_out = selection.exclude.iter().any(|pattern| pattern.matches(&function.name))
-            || (selection.exclude_vendor && !named && is_vendored(&package_of(&function.name)))
-            || (selection.main_module && !in_module());
-        if left_out {
+        let kept = hits.first().is_some_and(|&first| first < selection.always);
+        let is_left_out = || {
+            selection.exclude.iter().any(|pattern| pattern.matches(&function.name))
+                || (selection.exclude_vendor && !named && is_vendored(&package_of(&function.name)))
+                || (selection.main_module && !in_module())
+        };
+        if !kept && is_left_out() {
             excluded += 1;
             continue;
         }

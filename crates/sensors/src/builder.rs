@@ -1,10 +1,12 @@
 //! From calls to spans.
 
+mod calls;
 mod open;
 mod rpc;
 #[cfg(test)]
 mod tests;
 
+use crate::calls::Calls;
 use crate::catalog::{Field, Role};
 use crate::database;
 use crate::evidence::{Decision, Evidence};
@@ -84,6 +86,9 @@ pub struct SpanBuilder {
     /// Open streams of gRPC clients by process and address: whoever holds one goes on to other things.
     streams: HashMap<(u32, u64), Open>,
     split: Option<TimeSplit>,
+    /// Which functions' calls are shown within spans; and these calls, where there are such functions.
+    shown: Vec<bool>,
+    calls: Option<Calls>,
     /// The last that is known of time.
     last_ns: u64,
     refused: u64,
@@ -94,6 +99,9 @@ impl SpanBuilder {
     pub fn new(plan: &Plan, options: SpanOptions) -> Self {
         let watched: Vec<_> = watched(plan).into_iter().map(|it| it.map(Arc::new)).collect();
         let finishes = watched.iter().flatten().any(|it| it.role == Role::ServerFinish);
+        let shown = plan.functions.iter().zip(&watched).map(|(f, it)| f.traced && it.is_none());
+        let shown: Vec<bool> = shown.collect();
+        let has_calls = shown.contains(&true);
         Self {
             watched,
             finishes,
@@ -110,6 +118,8 @@ impl SpanBuilder {
             panics: HashMap::new(),
             streams: HashMap::new(),
             split: options.times.then(TimeSplit::default),
+            shown,
+            calls: has_calls.then(Calls::default),
             last_ns: 0,
             refused: 0,
         }
@@ -177,6 +187,9 @@ impl SpanBuilder {
         self.give_up_streams(Some(pid), out);
         self.origins.forget_process(pid);
         self.panics.retain(|key, _| key.0 != pid);
+        if let Some(calls) = &mut self.calls {
+            calls.forget_process(pid);
+        }
     }
 
     fn enter(&mut self, call: &Call, symbols: &dyn Symbolizer, out: &mut Vec<Span>) {
@@ -243,6 +256,9 @@ impl SpanBuilder {
                 if values.bytes(Field::ErrorText).is_ok_and(|(text, _)| text == OVER) {
                     if let Some(split) = &mut self.split {
                         split.forget(key, open.context.span);
+                    }
+                    if let Some(calls) = &mut self.calls {
+                        calls.forget_span(open.context.span);
                     }
                     self.forget(&open);
                     return;
@@ -366,6 +382,9 @@ impl SpanBuilder {
         }
         if let Some(split) = &mut self.split {
             split.begin((open.pid, open.goid), span, open.start_ns());
+        }
+        if let Some(calls) = &mut self.calls {
+            calls.begin_span(span, open.parent, (open.pid, open.goid));
         }
         self.alive.insert(span, Alive { tree: open.tree, sampled: open.sampled });
         *self.trees.entry(open.tree).or_default() += 1;
@@ -497,7 +516,9 @@ impl SpanBuilder {
     fn end(&mut self, open: Open, end_ns: u64, is_finished: bool, out: &mut Vec<Span>) {
         let left = self.forget(&open);
         let is_there = !open.is_stream;
-        let span = open.into_span(end_ns, is_finished, left);
+        let calls = self.calls.as_mut().map(|calls| calls.end_span(open.context.span, end_ns));
+        let mut span = open.into_span(end_ns, is_finished, left);
+        span.calls = calls.map(Box::new);
         match &mut self.split {
             Some(split) => split.end(span, is_there),
             None => out.push(span),

@@ -481,6 +481,12 @@ pub fn is_sensed(plan: &Plan) -> bool {
     })
 }
 
+/// Whether a plan traces functions that no sensor watches: their calls are shown within spans.
+pub fn has_calls(plan: &Plan) -> bool {
+    let is_sensor = |name: &str| SENSORS.iter().any(|sensor| sensor.function == name);
+    plan.functions.iter().any(|function| function.traced && !is_sensor(&function.name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod builder;
+mod calls;
 mod catalog;
 mod database;
 mod evidence;
@@ -20,6 +21,9 @@ mod time;
 mod trace_context;
 
 pub use builder::{SpanBuilder, SpanOptions};
-pub use catalog::{Field, Read, Role, SENSORS, Sensor, SensorOptions, is_sensed, selection};
+pub use calls::{CALLS_OF_SPAN, CallText, CallTexts, Made, SpanCall, SpanCalls, SpanGoroutine};
+pub use catalog::{
+    Field, Read, Role, SENSORS, Sensor, SensorOptions, has_calls, is_sensed, selection,
+};
 pub use span::{Attribute, Link, Span, SpanContext, SpanEvent, SpanKind, Status, Witness};
 pub use time::SpanTime;

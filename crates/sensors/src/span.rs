@@ -1,5 +1,6 @@
 //! Spans.
 
+use crate::calls::SpanCalls;
 use crate::time::SpanTime;
 use std::fmt;
 
@@ -154,6 +155,8 @@ pub struct Span {
     pub events: Vec<SpanEvent>,
     /// What its goroutine spent the time on, where states are watched.
     pub time: Option<SpanTime>,
+    /// What was called within it, where functions were asked for.
+    pub calls: Option<Box<SpanCalls>>,
     /// Id of the outermost span around it that was seen: those with one tree are shown together.
     pub tree: u64,
     /// Spans of this tree that are still open.

@@ -189,6 +189,7 @@ mod tests {
             unavailable: Vec::new(),
             events: Vec::new(),
             time: None,
+            calls: None,
             tree: id,
             open_in_tree: 0,
         }

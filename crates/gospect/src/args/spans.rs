@@ -1,6 +1,6 @@
 //! The command line of `spans`.
 
-use super::{CaptureArgs, Format, TellArgs};
+use super::{Auto, CaptureArgs, Format, TellArgs};
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
 
@@ -13,6 +13,10 @@ pub struct SpanChoice {
     pub statements: bool,
     /// What the time went to.
     pub times: bool,
+    /// Functions whose calls are shown within spans, as `trace -u` has them.
+    pub functions: Vec<String>,
+    /// Functions that are not.
+    pub exclude: Vec<String>,
     /// Where spans are sent, and not written.
     pub collector: Option<Box<otlp::Settings>>,
 }
@@ -23,6 +27,7 @@ pub struct SpanChoice {
     Examples:\n  \
     gospect spans -p 4242\n  \
     gospect spans --exe ./server --format json -o spans.json\n  \
+    gospect spans -p 4242 --functions 'main.*'\n  \
     gospect spans -p 4242 --otlp http://127.0.0.1:4318\n  \
     gospect spans -p 4242 --otlp http://collector:4317 --otlp-protocol grpc\n  \
     gospect spans -- ./server -addr :8080"
@@ -40,6 +45,19 @@ pub struct SpansArgs {
     /// reason, work for the collector; every change of a goroutine's state is watched for it
     #[arg(long)]
     pub time: bool,
+    /// Functions whose calls are shown within the requests that make them, with their goroutines: glob over the
+    /// whole name, /regex/, or a RULE (repeatable)
+    #[arg(long, value_name = "PATTERN", conflicts_with = "otlp")]
+    pub functions: Vec<String>,
+    /// Functions to leave out of those (repeatable)
+    #[arg(long, value_name = "PATTERN", requires = "functions")]
+    pub exclude: Vec<String>,
+    /// Capture arguments of those functions
+    #[arg(long = "args", value_enum, default_value_t, requires = "functions")]
+    pub arguments: Auto,
+    /// Capture results of those functions
+    #[arg(long, value_enum, default_value_t, requires = "functions")]
+    pub results: Auto,
     /// Send the spans to a collector by OTLP: http:// or https:// with a host, and maybe port and path; without ENDPOINT to
     /// where OTEL_EXPORTER_OTLP_ENDPOINT says, else to this machine. Honours the other OTEL_EXPORTER_OTLP_*
     /// variables, OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES and OTEL_TRACES_SAMPLER

@@ -90,7 +90,7 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<Outcome> {
     (summary.hidden, summary.undecided) = (None, None);
     summary.undecided_for.clear();
     summary.screen(pipeline.screened().as_ref());
-    summary.spans = None;
+    (summary.spans, summary.calls_outside_spans) = (None, None);
     summary.count_spans(pipeline.spans());
     match args.show.format {
         Format::Json => summary.write_json(&mut out)?,

@@ -16,6 +16,10 @@ pub fn run(args: SpansArgs) -> anyhow::Result<Outcome> {
         queries,
         sql,
         time,
+        functions,
+        exclude,
+        arguments,
+        results,
         otlp,
         otlp_protocol,
         format,
@@ -33,6 +37,7 @@ pub fn run(args: SpansArgs) -> anyhow::Result<Outcome> {
     };
     trace.capture = capture;
     trace.select.max_string = TEXT_BYTES;
+    (trace.select.arguments, trace.select.results) = (arguments, results);
     (trace.show.format, trace.show.tell) = (format, tell);
     trace.rules = binary.map(as_text).transpose()?.into_iter().collect();
     trace.command = command;
@@ -40,7 +45,8 @@ pub fn run(args: SpansArgs) -> anyhow::Result<Outcome> {
     let collector = otlp
         .map(|url| collector(url.as_deref(), otlp_protocol.as_deref(), &service))
         .transpose()?;
-    trace.spans = Some(SpanChoice { queries, statements: sql, times: time, collector });
+    let (statements, times) = (sql, time);
+    trace.spans = Some(SpanChoice { queries, statements, times, functions, exclude, collector });
     super::trace::run(*trace)
 }
 

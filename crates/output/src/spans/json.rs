@@ -1,6 +1,8 @@
 //! One span a line.
 
+use super::calls_json::push_calls;
 use crate::clock::Clock;
+use probe::Plan;
 use sensors::{Attribute, Link, Span, SpanEvent};
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
@@ -97,8 +99,13 @@ pub(super) fn trace_id(id: u128) -> String {
     format!("{id:032x}")
 }
 
-/// Writes a span as one line of JSON.
-pub fn write_span_json(span: &Span, clock: &Clock, out: &mut dyn Write) -> io::Result<()> {
+/// Writes a span as one line of JSON, its calls being of `plan`.
+pub fn write_span_json(
+    span: &Span,
+    plan: &Plan,
+    clock: &Clock,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let link = |link: &Link| JsonLink {
         trace_id: trace_id(link.context.trace),
         span_id: span_id(link.context.span),
@@ -137,6 +144,12 @@ pub fn write_span_json(span: &Span, clock: &Clock, out: &mut dyn Write) -> io::R
         }),
     };
     let mut line = serde_json::to_vec(&line)?;
+    if let Some(calls) = &span.calls {
+        // Behind all other members.
+        line.pop();
+        push_calls(&mut line, span, calls, plan, clock);
+        line.push(b'}');
+    }
     line.push(b'\n');
     out.write_all(&line)
 }

@@ -9,97 +9,152 @@
 //! `>` marks who asks. What ended without being seen to end has `~` before its duration.
 
 use super::json::trace_id;
+use super::order::{Item, in_order};
 use crate::clock::Clock;
 use crate::duration::short_duration;
-use crate::printable::push_printable;
-use crate::text::TextOptions;
+use crate::printable::{push_printable, width};
+use crate::text::{PLACE_COLUMN, TextOptions};
 use anstyle::{AnsiColor, Style};
+use probe::Plan;
 use sensors::{Attribute, Span, SpanKind, SpanTime, Status};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::sync::Arc;
+use timeline::End;
 
 /// Spans held of one tree; those of a longer one are written piece by piece.
 const HELD: usize = 1000;
+/// Calls held of one tree, likewise.
+const HELD_CALLS: usize = 10_000;
 /// Levels that are indented.
 const MAX_INDENT: usize = 40;
 
 const DIM: Style = Style::new().dimmed();
 const BAD: Style = Style::new().fg_color(Some(anstyle::Color::Ansi(AnsiColor::Red)));
 
+/// What is held of a tree.
+#[derive(Debug, Default)]
+struct Held {
+    spans: Vec<Span>,
+    calls: usize,
+}
+
+/// What a line begins with.
+struct Begin<'a> {
+    ts_ns: u64,
+    pid: u32,
+    goid: u64,
+    duration: &'a str,
+    level: usize,
+}
+
 /// Writes spans as trees.
 #[derive(Debug)]
 pub struct SpanTrees {
+    plan: Arc<Plan>,
     clock: Clock,
     options: TextOptions,
-    held: BTreeMap<u64, Vec<Span>>,
+    held: BTreeMap<u64, Held>,
 }
 
 impl SpanTrees {
-    /// A writer.
-    pub fn new(clock: Clock, options: TextOptions) -> Self {
-        Self { clock, options, held: BTreeMap::new() }
+    /// A writer of spans with calls of `plan`.
+    pub fn new(plan: Arc<Plan>, clock: Clock, options: TextOptions) -> Self {
+        Self { plan, clock, options, held: BTreeMap::new() }
     }
 
     /// Takes a span that ended; writes its tree when nothing of it is open any more.
     pub fn span(&mut self, span: Span, out: &mut dyn Write) -> io::Result<()> {
         let (tree, is_last) = (span.tree, span.open_in_tree == 0);
-        let spans = self.held.entry(tree).or_default();
-        spans.push(span);
-        if !is_last && spans.len() < HELD {
+        let held = self.held.entry(tree).or_default();
+        held.calls += span.calls.as_ref().map_or(0, |calls| calls.calls.len());
+        held.spans.push(span);
+        if !is_last && held.spans.len() < HELD && held.calls < HELD_CALLS {
             return Ok(());
         }
-        let spans = self.held.remove(&tree).unwrap_or_default();
-        self.write(&spans, out)
+        let held = self.held.remove(&tree).unwrap_or_default();
+        self.write(&held.spans, out)
     }
 
     /// Writes what is held.
     pub fn finish(&mut self, out: &mut dyn Write) -> io::Result<()> {
-        for (_, spans) in std::mem::take(&mut self.held) {
-            self.write(&spans, out)?;
+        for (_, held) in std::mem::take(&mut self.held) {
+            self.write(&held.spans, out)?;
         }
         Ok(())
     }
 
     fn write(&self, spans: &[Span], out: &mut dyn Write) -> io::Result<()> {
-        let places: HashMap<u64, usize> =
-            spans.iter().enumerate().map(|(place, span)| (span.context.span, place)).collect();
-        let mut children: HashMap<Option<usize>, Vec<usize>> = HashMap::new();
-        for (place, span) in spans.iter().enumerate() {
-            // Headers may name anything; by this order there is no way around in a circle.
-            let is_before = |parent: &usize| {
-                let order = |span: &Span| (span.start_ns, span.context.span);
-                order(&spans[*parent]) < order(span)
-            };
-            let parent = span.parent.and_then(|id| places.get(&id).copied()).filter(is_before);
-            children.entry(parent).or_default().push(place);
-        }
-        for places in children.values_mut() {
-            places.sort_by_key(|place| (spans[*place].start_ns, std::cmp::Reverse(*place)));
-        }
-        let mut stack: Vec<(usize, usize)> = Vec::new();
-        let mut push = |stack: &mut Vec<(usize, usize)>, parent, level| {
-            let below = children.remove(&parent).unwrap_or_default();
-            stack.extend(below.into_iter().rev().map(|place| (place, level)));
-        };
-        push(&mut stack, None, 0);
-        while let Some((place, level)) = stack.pop() {
-            self.line(&spans[place], level, out)?;
-            push(&mut stack, Some(place), level + 1);
+        for (item, level) in in_order(spans) {
+            match item {
+                Item::Span(place) => self.line(&spans[place], level, out)?,
+                Item::Call(place, at) => self.call(&spans[place], at, level, out)?,
+                Item::Goroutine(place, at) => self.goroutine(&spans[place], at, level, out)?,
+            }
         }
         Ok(())
     }
 
-    fn line(&self, span: &Span, level: usize, out: &mut dyn Write) -> io::Result<()> {
-        let time = self.clock.time_of_day(span.start_ns);
+    /// Time, who, duration and indentation, which every line begins with.
+    fn begin(&self, line: Begin<'_>, out: &mut dyn Write) -> io::Result<()> {
+        let time = self.clock.time_of_day(line.ts_ns);
         let goid = match self.options.pids {
-            true => format!("{} g{}", span.pid, span.goid),
-            false => format!("g{}", span.goid),
+            true => format!("{} g{}", line.pid, line.goid),
+            false => format!("g{}", line.goid),
         };
+        let indent = "  ".repeat(line.level.min(MAX_INDENT));
+        write!(out, "{time} {goid:<6} {:>10}  {indent}", line.duration)
+    }
+
+    fn call(&self, span: &Span, at: usize, level: usize, out: &mut dyn Write) -> io::Result<()> {
+        let call = span.calls.as_ref().and_then(|calls| calls.calls.get(at));
+        let Some(call) = call else { return Ok(()) };
+        let mut duration = short_duration(call.end_ns.saturating_sub(call.start_ns));
+        if !call.end_exact {
+            duration.insert(0, '~');
+        }
+        let function = self.plan.functions.get(call.function as usize);
+        let mut text = String::new();
+        push_printable(&mut text, function.map_or("", |function| &function.name));
+        let end = if call.exit.values.is_empty() && call.end == End::Open { " open" } else { "" };
+        text.push_str(&format!("({}){}{end}", call.entry.values, call.exit.values));
+        let (pid, goid, ts_ns) = (span.pid, call.goid, call.start_ns);
+        self.begin(Begin { ts_ns, pid, goid, duration: &duration, level }, out)?;
+        let is_bad = !matches!(call.end, End::Return | End::Tail | End::Open);
+        let (bad, dim) = (self.style(if is_bad { BAD } else { Style::new() }), self.style(DIM));
+        write!(out, "{bad}{text}{bad:#}")?;
+        if !call.entry.place.is_empty() {
+            let used = 2 * level.min(MAX_INDENT) + width(&text);
+            let gap = " ".repeat(PLACE_COLUMN.saturating_sub(used).max(2));
+            write!(out, "{gap}{dim}{}{dim:#}", call.entry.place)?;
+        }
+        writeln!(out)
+    }
+
+    fn goroutine(
+        &self,
+        span: &Span,
+        at: usize,
+        level: usize,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let goroutine = span.calls.as_ref().and_then(|calls| calls.goroutines.get(at));
+        let Some(goroutine) = goroutine else { return Ok(()) };
+        let (pid, goid, ts_ns) = (span.pid, goroutine.goid, goroutine.made_ns);
+        self.begin(Begin { ts_ns, pid, goid, duration: "", level }, out)?;
+        let dim = self.style(DIM);
+        writeln!(out, "{dim}go {}{dim:#}", goroutine.text)
+    }
+
+    fn style(&self, style: Style) -> Style {
+        if self.options.color { style } else { Style::new() }
+    }
+
+    fn line(&self, span: &Span, level: usize, out: &mut dyn Write) -> io::Result<()> {
         let mut duration = short_duration(span.end_ns.saturating_sub(span.start_ns));
         if !span.is_finished {
             duration.insert(0, '~');
         }
-        let indent = "  ".repeat(level.min(MAX_INDENT));
         let mark = if span.kind == SpanKind::Client { "> " } else { "" };
         let mut text = String::new();
         push_printable(&mut text, &span.name);
@@ -126,14 +181,18 @@ impl SpanTrees {
             text.push_str(" hijacked");
         }
         let style = if span.status == Status::Error { BAD } else { Style::new() };
-        let plain = |style: Style| if self.options.color { style } else { Style::new() };
-        let (bad, dim) = (plain(style), plain(DIM));
-        write!(out, "{time} {goid:<6} {duration:>10}  {indent}{mark}{bad}{text}{bad:#}")?;
+        let (bad, dim) = (self.style(style), self.style(DIM));
+        let (pid, goid, ts_ns) = (span.pid, span.goid, span.start_ns);
+        self.begin(Begin { ts_ns, pid, goid, duration: &duration, level }, out)?;
+        write!(out, "{mark}{bad}{text}{bad:#}")?;
         if level == 0 {
             write!(out, "  {dim}trace={}{dim:#}", trace_id(span.context.trace))?;
         }
         if let Some(time) = &span.time {
             write!(out, "  {dim}{}{dim:#}", spent(time))?;
+        }
+        if let Some(cut) = span.calls.as_ref().map(|calls| calls.cut).filter(|cut| *cut > 0) {
+            write!(out, "  {dim}{cut} more calls{dim:#}")?;
         }
         writeln!(out)
     }
@@ -159,7 +218,9 @@ fn spent(time: &SpanTime) -> String {
 mod tests {
     use super::super::write_span_json;
     use super::*;
-    use sensors::{Link, SpanContext, SpanEvent, Witness};
+    use sensors::{
+        CallText, Link, SpanCall, SpanCalls, SpanContext, SpanEvent, SpanGoroutine, Witness,
+    };
 
     fn span(id: u64, parent: Option<u64>, start_us: u64) -> Span {
         Span {
@@ -184,6 +245,7 @@ mod tests {
             events: Vec::new(),
             tree: 1,
             time: None,
+            calls: None,
             open_in_tree: 1,
         }
     }
@@ -203,7 +265,7 @@ mod tests {
 
     #[test]
     fn a_tree_is_written_when_all_of_it_has_ended() {
-        let mut trees = SpanTrees::new(Clock::default(), TextOptions::default());
+        let mut trees = SpanTrees::new(Arc::default(), Clock::default(), TextOptions::default());
         let mut out = Vec::new();
         // In the order of their ends; the remote parent of the first is not among them.
         for span in [span(3, Some(2), 30), client(2, Some(1), 20), client(4, Some(1), 10)] {
@@ -235,7 +297,7 @@ mod tests {
         };
         let mut out = Vec::new();
         let clock = Clock { unix_offset_ns: 1_000_000, utc_offset_s: 0 };
-        write_span_json(&span, &clock, &mut out).unwrap();
+        write_span_json(&span, &Plan::default(), &clock, &mut out).unwrap();
         let expected = concat!(
             r#"{"type":"span","name":"GET /a/{id}","kind":"server","#,
             r#""trace_id":"00000000000000000000000000000abc","span_id":"0000000000000003","#,
@@ -249,5 +311,119 @@ mod tests {
             "\n"
         );
         assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    fn called(id: u64, parent: Option<u64>, goid: u64) -> SpanCall {
+        let text = |values: String| CallText { values, place: String::new() };
+        SpanCall {
+            id,
+            parent,
+            depth: 0,
+            tid: 8,
+            goid,
+            function: 9,
+            start_ns: id * 1000,
+            end_ns: id * 1000 + 20,
+            end: End::Return,
+            end_exact: true,
+            entry: CallText { place: "here".to_owned(), ..text(format!("\"args\":[{id}]")) },
+            exit: text(format!(" = {id}")),
+        }
+    }
+
+    /// Calls 10 and 11 in it, goroutine 50 made in 11 with 12, where span 2 begins within 12, and 13.
+    fn with_calls() -> [Span; 2] {
+        let goroutine = SpanGoroutine {
+            goid: 50,
+            parent_goid: 11,
+            call: Some(11),
+            made_ns: 11_500,
+            text: "main.worker".to_owned(),
+        };
+        let open = SpanCall { end: End::Open, exit: CallText::default(), ..called(13, None, 11) };
+        let calls = SpanCalls {
+            calls: vec![called(10, None, 11), called(11, Some(10), 11), called(12, None, 50), open],
+            cut: 3,
+            goroutines: vec![goroutine],
+            within: None,
+        };
+        let within = SpanCalls { within: Some(12), ..SpanCalls::default() };
+        let child = Span { goid: 50, calls: Some(Box::new(within)), ..client(2, Some(1), 13) };
+        [child, Span { calls: Some(Box::new(calls)), open_in_tree: 0, ..span(1, None, 5) }]
+    }
+
+    #[test]
+    fn calls_stand_within_each_other_and_spans_within_calls() {
+        let mut trees = SpanTrees::new(Arc::default(), Clock::default(), TextOptions::default());
+        let mut out = Vec::new();
+        for span in with_calls() {
+            trees.span(span, &mut out).unwrap();
+        }
+        let lines = String::from_utf8(out).unwrap();
+        let lines: Vec<&str> = lines.lines().map(|line| &line[16..]).collect();
+        let expected = r#"g11      99.995ms  GET /a/{id} 200 /a/\x1b7  trace=00000000000000000000000000000abc  3 more calls
+g11          20ns    ("args":[10]) = 10                      here
+g11          20ns      ("args":[11]) = 11                    here
+g50                      go main.worker
+g50          20ns          ("args":[12]) = 12                here
+g50     ~99.987ms            > GET http://b/ error=*net.OpError
+g11          20ns    ("args":[13]) open                      here"#;
+        assert_eq!(lines.join("\n"), expected);
+    }
+
+    #[test]
+    fn calls_are_objects_within_the_span() {
+        let mut out = Vec::new();
+        let [_, mut span] = with_calls();
+        let calls = span.calls.as_mut().unwrap();
+        calls.goroutines[0].text = "\"func\":null".to_owned();
+        for call in &mut calls.calls {
+            call.entry.place = "\"caller\":null".to_owned();
+            if call.end == End::Return {
+                call.exit.values = "\"results\":[]".to_owned();
+                call.exit.place = "\"ret\":null".to_owned();
+            }
+        }
+        write_span_json(&span, &Plan::default(), &Clock::default(), &mut out).unwrap();
+        let line: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        let told = |call: &serde_json::Value| {
+            format!("{} in {} {} {}", call["id"], call["parent"], call["args"], call["exit"])
+        };
+        let calls = line["calls"].as_array().unwrap();
+        let first = [&calls[0], &calls[0]["calls"][0], &calls[1], &calls[2]].map(told).join(", ");
+        let expected = "10 in null [10] \"return\", 11 in 10 [11] \"return\", \
+             12 in null [12] \"return\", 13 in null [13] \"open\"";
+        assert_eq!(first, expected);
+        assert_eq!(calls.len(), 3);
+        let goroutines =
+            r#"[{"goid":50,"parent_goid":11,"in_call":11,"made_ns":11500,"func":null}]"#;
+        assert_eq!(
+            line["goroutines"],
+            serde_json::from_str::<serde_json::Value>(goroutines).unwrap()
+        );
+        assert_eq!((&line["calls_cut"], &line["in_call"]), (&3.into(), &serde_json::Value::Null));
+    }
+
+    /// Readers of JSON follow so many levels and no more.
+    #[test]
+    fn deep_calls_stand_beside_each_other() {
+        let [_, mut span] = with_calls();
+        let deep = (1..=500).map(|id| SpanCall {
+            entry: CallText { values: "\"args\":[]".into(), place: "\"caller\":null".into() },
+            exit: CallText { values: "\"results\":[]".into(), place: "\"ret\":null".into() },
+            ..called(id, Some(id - 1).filter(|id| *id > 0), 11)
+        });
+        span.calls = Some(Box::new(SpanCalls { calls: deep.collect(), ..SpanCalls::default() }));
+        let mut out = Vec::new();
+        write_span_json(&span, &Plan::default(), &Clock::default(), &mut out).unwrap();
+        let line: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        let mut calls = &line["calls"];
+        let mut levels = 0;
+        while calls[0].is_object() {
+            levels += 1;
+            assert_eq!(calls.as_array().unwrap().len(), if levels == 32 { 469 } else { 1 });
+            calls = &calls[0]["calls"];
+        }
+        assert_eq!(levels, 32);
     }
 }

@@ -36,6 +36,8 @@ pub(super) struct Chosen {
 pub struct Mistake {
     /// The rule, condition or expression as written.
     pub text: String,
+    /// The one of [`crate::selection::Selection::wanted`] that it stands in, if it stands in one.
+    pub rule: Option<usize>,
     /// What is wrong with it.
     pub error: ExpressionError,
 }
@@ -61,6 +63,17 @@ pub(super) enum Key {
     Param { rule: usize, index: usize },
     Result { rule: usize, index: usize },
     Condition(Kind),
+}
+
+impl Key {
+    fn rule(self) -> Option<usize> {
+        match self {
+            Self::Declared { rule } | Self::Param { rule, .. } | Self::Result { rule, .. } => {
+                Some(rule)
+            }
+            Self::Condition(_) => None,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -111,7 +124,7 @@ impl Sense {
             let Found { text, meant, failed: functions, error } = found;
             let Some(error) = error else { continue };
             if meant == 0 {
-                mistakes.push(Mistake { text, error });
+                mistakes.push(Mistake { text, rule: key.rule(), error });
             } else if matches!(key, Key::Declared { .. })
                 || matches!(key, Key::Condition(kind) if kind != Kind::By)
             {

@@ -221,6 +221,7 @@ impl Open {
             unavailable,
             events: self.events,
             time: None,
+            calls: None,
             tree: self.tree,
             open_in_tree,
         }

@@ -2,7 +2,7 @@
 
 mod rules_file;
 
-use crate::args::{ConditionArgs, TraceArgs};
+use crate::args::{ConditionArgs, SpanChoice, TraceArgs};
 use crate::failure::usage;
 use probe::expression::{Condition, ExpressionError, Operand, Request, RequestError};
 use probe::pattern::Pattern;
@@ -23,13 +23,10 @@ pub fn selection(args: &TraceArgs) -> anyhow::Result<Selection> {
     if let Some(name) = &args.show.drilldown {
         wanted.push(rule(name)?);
     }
-    let exclude = select
-        .exclude
-        .iter()
-        .map(|text| Pattern::parse(text).map_err(|error| malformed("pattern", text, &error)))
-        .collect::<Result<_, _>>()?;
+    let exclude = excluded(&select.exclude)?;
     let calls_of = select.calls_of.iter().map(|text| calls_of(text)).collect::<Result<_, _>>()?;
     let selection = Selection {
+        always: 0,
         wanted,
         exclude,
         exclude_vendor: select.exclude_vendor,
@@ -44,6 +41,19 @@ pub fn selection(args: &TraceArgs) -> anyhow::Result<Selection> {
         ));
     }
     Ok(selection)
+}
+
+/// What `spans --functions` names, which may be nothing.
+pub fn within_spans(choice: &SpanChoice) -> anyhow::Result<Selection> {
+    let wanted = choice.functions.iter().map(|text| rule(text)).collect::<Result<_, _>>()?;
+    let exclude = excluded(&choice.exclude)?;
+    Ok(Selection { wanted, exclude, exclude_vendor: true, ..Selection::default() })
+}
+
+fn excluded(patterns: &[String]) -> anyhow::Result<Vec<Pattern>> {
+    let parse =
+        |text: &String| Pattern::parse(text).map_err(|error| malformed("pattern", text, &error));
+    patterns.iter().map(parse).collect()
 }
 
 fn rule(text: &str) -> anyhow::Result<Wanted> {

@@ -202,11 +202,7 @@ impl<'a> Engine<'a> {
             };
             self.progress.done(Extent(&planned));
             self.check_drilldown(&target, &planned)?;
-            // Sensors are for all programs: none has all of their functions.
-            if self.args.spans.is_none()
-                && let Some(reason) =
-                    explain::why_less(&target.executable, self.selection, &planned)?
-            {
+            if let Some(reason) = explain::why_less(&target.executable, self.selection, &planned)? {
                 sink::say(reason);
             }
             for partial in &planned.partial {

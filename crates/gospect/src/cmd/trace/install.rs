@@ -85,12 +85,16 @@ impl Planning<'_> {
         };
         let mut planned = plan(&question).with_context(context)?;
         if self.args.spans.is_some() {
-            return self.sensed(target, debug.as_ref(), planned);
+            // What sensors look for is not in every version.
+            planned.mistakes.retain(|mistake| mistake.rule >= Some(self.selection.always));
         }
         if let Some(mistake) = planned.mistakes.first() {
             return Err(usage(format!("`{}`: {}", mistake.text, mistake.error)));
         }
         planned.plan.image.path = target.shown.display().to_string();
+        if self.args.spans.is_some() {
+            return self.sensed(target, debug.as_ref(), planned);
+        }
         if self.args.capture.record.is_some() {
             // A recording holds all calls.
             planned.plan.decide_outside();
@@ -175,7 +179,6 @@ impl Planning<'_> {
         debug: Option<&DebugInfo>,
         mut planned: Planned,
     ) -> anyhow::Result<Planned> {
-        planned.plan.image.path = target.shown.display().to_string();
         if !sensors::is_sensed(&planned.plan) {
             let refused = planned.plan.refused.iter();
             let reasons: Vec<String> = refused
@@ -187,6 +190,23 @@ impl Planning<'_> {
             };
             let shown = target.shown.display();
             return Err(nothing(format!("{shown}: no requests can be seen: {reason}")));
+        }
+        // Sensors are for all programs: none has all of their functions.
+        let asked = &self.selection.wanted[self.selection.always..];
+        let is_asked = |text: &String| asked.iter().any(|wanted| wanted.text == *text);
+        planned.unmatched.retain(is_asked);
+        if !asked.is_empty() && !sensors::has_calls(&planned.plan) {
+            let shown = target.shown.display();
+            return Err(nothing(match planned.unmatched.is_empty() {
+                false => {
+                    let why = explain::why_less(&target.executable, self.selection, &planned)?;
+                    format!("{shown}: {}", why.unwrap_or_default())
+                }
+                true => format!(
+                    "{shown}: none of the functions of --functions can be shown within requests: they are \
+                     excluded, refused, or watched for the requests themselves"
+                ),
+            }));
         }
         let times = self.args.spans.as_ref().is_some_and(|choice| choice.times);
         spans::watch_goroutines(target, debug, times, &mut planned);

@@ -21,7 +21,7 @@ pub fn run(mut args: TraceArgs) -> anyhow::Result<Outcome> {
     }
     let who = who::Who::resolve(&mut args)?;
     let selection = match &args.spans {
-        Some(choice) => crate::spans::selection(choice),
+        Some(choice) => crate::spans::selection(choice, choice::within_spans(choice)?),
         None => choice::selection(&args)?,
     };
     if args.capture.backend == Backend::Trampoline && matches!(who, who::Who::Exe(_)) {
