@@ -8,7 +8,7 @@ mod spans;
 pub use conditions::ConditionArgs;
 pub use metrics::{MetricsArgs, MetricsFormat, TopArgs, WatchArgs};
 pub use sched::{SchedArgs, StatesBy, StatesFormat};
-pub use spans::{SpanChoice, SpansArgs};
+pub use spans::{SpanChoice, SpansArgs, SpansFormat};
 
 use crate::duration::Span;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -419,7 +419,7 @@ pub struct ReportArgs {
     /// Of a recording of `sched`: what the sums are by
     #[arg(long, value_enum)]
     pub by: Option<StatesBy>,
-    /// Of a recording of `sched`: a timeline for ui.perfetto.dev
+    /// Of a recording of `sched` or `spans`: a timeline for ui.perfetto.dev
     #[arg(long, conflicts_with_all = ["events", "by"])]
     pub perfetto: bool,
     /// Events lost make the exit code 4

@@ -3,7 +3,7 @@
 
 use crate::args::{Format, ShowArgs, SpanChoice};
 use crate::spans::Spans;
-use output::{Clock, Json, SpanCounts, StatBy, SymbolTable, Text, TextOptions};
+use output::{Clock, Json, PerfettoFile, SpanCounts, StatBy, SymbolTable, Text, TextOptions};
 use probe::Plan;
 use probe::expression::Request;
 use probe::screen::Screen;
@@ -28,6 +28,8 @@ pub struct ShowOptions {
     pub stat: bool,
     /// Requests instead of calls.
     pub spans: Option<SpanChoice>,
+    /// A timeline of requests, which several executables share.
+    pub timeline: Option<PerfettoFile>,
     /// Which function roots every tree shown.
     pub drilldown: Option<String>,
     /// Levels shown.

@@ -8,7 +8,8 @@ use binary::code::ProbeCost;
 use binary::layout::RuntimeLayouts;
 use otlp::{Exported, Exporter};
 use output::{
-    CallForm, CallWriter, Clock, Json, SpanCounts, SpanTrees, TextOptions, write_span_json,
+    CallForm, CallWriter, Clock, Json, SpanCounts, SpanTimeline, SpanTrees, TextOptions,
+    write_span_json,
 };
 use probe::planner::Planned;
 use probe::selection::Selection;
@@ -76,6 +77,7 @@ pub fn is_recording_of(plan: &Plan) -> bool {
 }
 
 enum Writer {
+    Timeline(Box<SpanTimeline>),
     Collector(Box<Exporter>),
     Trees(Box<SpanTrees>),
     /// And a writer for what is no span: gaps and panics.
@@ -107,6 +109,9 @@ impl Spans {
         let options = SpanOptions { seed, statements, times, ..SpanOptions::default() };
         let writer = match (collector, show.format) {
             (Some(settings), _) => Writer::Collector(Box::new(Exporter::start(*settings, clock))),
+            (None, _) if let Some(file) = &show.timeline => {
+                Writer::Timeline(Box::new(SpanTimeline::new(Arc::clone(plan), file.clone())))
+            }
             (None, Format::Text) => {
                 Writer::Trees(Box::new(SpanTrees::new(Arc::clone(plan), clock, text)))
             }
@@ -116,7 +121,7 @@ impl Spans {
         };
         let form = match writer {
             Writer::Json(..) => CallForm::Json,
-            Writer::Trees(_) | Writer::Collector(_) => CallForm::Text,
+            Writer::Trees(_) | Writer::Timeline(_) | Writer::Collector(_) => CallForm::Text,
         };
         let sites = 0..plan.sites.len() as u32;
         Self {
@@ -181,6 +186,9 @@ impl Spans {
         {
             json.event(event, symbols, out)?;
         }
+        if let (Writer::Timeline(timeline), Event::Enter(call)) = (&self.writer, event) {
+            timeline.begins(call.start_ns);
+        }
         match event {
             Event::Enter(call) | Event::Leave(call) if self.builder.is_shown(call.function) => {
                 self.builder.push_call(event, symbols, &mut self.calls);
@@ -207,6 +215,7 @@ impl Spans {
         self.write(out)?;
         match &mut self.writer {
             Writer::Trees(trees) => trees.finish(out),
+            Writer::Timeline(timeline) => timeline.finish(out),
             Writer::Json(..) => Ok(()),
             Writer::Collector(exporter) => {
                 self.exported = Some(exporter.finish());
@@ -234,6 +243,7 @@ impl Spans {
             self.written += 1;
             match &mut self.writer {
                 Writer::Trees(trees) => trees.span(span, out)?,
+                Writer::Timeline(timeline) => timeline.span(span, out)?,
                 Writer::Json(clock, _) => write_span_json(&span, &self.plan, clock, out)?,
                 Writer::Collector(exporter) => exporter.span(span),
             }

@@ -4,9 +4,12 @@
 mod trees;
 
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
-use testkit::{Fixture, Gospect, Mode, Output, newest, oldest, toolchains};
+use testkit::{
+    Fixture, Gospect, Mode, Output, Slice, Timeline, import_timeline, newest, oldest, toolchains,
+};
 use trees::text;
 
 const LIMIT: Duration = Duration::from_secs(240);
@@ -207,3 +210,96 @@ fn root_functions_that_are_not_there_are_told() {
     let wrong = run(&["main.tax(amount.size)"]);
     wrong.expect_code(2);
 }
+
+/// A timeline that Perfetto takes: what is in what, and what arrows lead to, on both backends and of a recording.
+#[test]
+fn root_a_timeline_has_requests_and_calls_in_one_another() {
+    let program = Fixture::build("purepath", &newest(), Mode::Exe);
+    let path =
+        |name: &str| Path::new(env!("CARGO_TARGET_TMPDIR")).join(name).to_str().unwrap().to_owned();
+    let (file, recorded, again) = (path("spans.json"), path("spans.record"), path("again.json"));
+    let written = |file: &str| {
+        let timeline = import_timeline(&std::fs::read_to_string(file).unwrap());
+        std::fs::remove_file(file).unwrap();
+        timeline
+    };
+    for backend in ["uprobe", "trampoline"] {
+        let options = ["--backend", backend, "--ring", "64", "-o", &file, "--record", &recorded];
+        gospect(&line("perfetto", &options, &program));
+        let timeline = written(&file);
+        assert_eq!(in_one_another(&timeline), TIMELINE, "{backend}");
+        gospect(&["report", &recorded, "--perfetto", "-o", &again]);
+        assert_eq!(in_one_another(&written(&again)), TIMELINE, "{backend}, recorded");
+        std::fs::remove_file(&recorded).unwrap();
+    }
+}
+
+/// The slices of the tracks that `GET /buy` has slices on, by levels, and where arrows lead to.
+fn in_one_another(timeline: &Timeline) -> String {
+    let named = |slice: &Slice| slice.cat == "span" && slice.name == "GET /buy";
+    let buy = timeline.slices.iter().find(|slice| named(slice)).unwrap();
+    let within = |slice: &&Slice| buy.from_ns <= slice.from_ns && slice.to_ns <= buy.to_ns;
+    let mut tracks: BTreeMap<(u64, u64), Vec<&Slice>> = BTreeMap::new();
+    for slice in timeline.slices.iter().filter(within) {
+        tracks.entry((slice.pid, slice.tid)).or_default().push(slice);
+    }
+    let mut tracks: Vec<Vec<&Slice>> = tracks.into_values().collect();
+    tracks.sort_by_key(|slices| slices[0].from_ns);
+    let mut told = String::new();
+    for slices in tracks {
+        let mut around: Vec<&Slice> = Vec::new();
+        for slice in slices {
+            while around.last().is_some_and(|outer| outer.to_ns <= slice.from_ns) {
+                around.pop();
+            }
+            let led = timeline.arrows.iter().filter(|(_, to)| timeline.slices[*to] == *slice);
+            let led: String =
+                led.map(|(from, _)| format!(" <- {}", timeline.slices[*from].name)).collect();
+            told += &format!("{}{} {}{led}\n", "  ".repeat(around.len()), slice.cat, slice.name);
+            around.push(slice);
+        }
+    }
+    told
+}
+
+const TIMELINE: &str = "\
+span GET /buy
+  call main.buy
+    call main.price
+      call main.tax
+    call main.fetch
+      span GET
+      call main.tax
+    call main.price
+    call main.guarded
+      call main.breaks
+        call main.breaks
+    call main.fan
+      begin to main.worker
+      begin to main.worker
+      begin to GET
+    begin to main.level
+span GET /stock
+  call main.shelf
+    call main.tax
+span GET /stock
+  call main.shelf
+    call main.tax
+call main.worker <- to main.worker
+  call main.price
+    call main.tax
+call main.worker <- to main.worker
+  call main.price
+    call main.tax
+  call main.fetch
+    span GET <- to GET
+    call main.tax
+call main.level <- to main.level
+  begin to main.level
+call main.level <- to main.level
+  begin to main.level
+call main.level <- to main.level
+  begin to main.level
+call main.level <- to main.level
+  call main.tax
+";

@@ -29,6 +29,7 @@ mod stat_by;
 mod summary;
 mod symbols;
 mod text;
+mod trace_event;
 mod type_listing;
 mod value_json;
 mod value_text;
@@ -47,14 +48,14 @@ pub use metrics::{
     write_metrics_json, write_metrics_text,
 };
 pub use sched::{
-    Arrows, GoroutineRows, Origins, Perfetto, PerfettoFile, StatesHead, StatesJson, StatesPart,
-    StatesSummary, StatesText, nothing_changed, write_goroutine_table, write_reason_table,
-    write_site_table,
+    Arrows, GoroutineRows, Origins, Perfetto, StatesHead, StatesJson, StatesPart, StatesSummary,
+    StatesText, nothing_changed, write_goroutine_table, write_reason_table, write_site_table,
 };
-pub use spans::{CallForm, CallWriter, SpanTrees, write_span_json};
+pub use spans::{CallForm, CallWriter, SpanTimeline, SpanTrees, write_span_json};
 pub use stat::{write_stat_json, write_stat_table};
 pub use stat_by::StatBy;
 pub use summary::{RefusedFunction, SpanCounts, Summary, Trampolines, zero_hits_reason};
 pub use symbols::SymbolTable;
 pub use text::{Text, TextOptions};
+pub use trace_event::PerfettoFile;
 pub use type_listing::{ListedField, ListedHole, ListedStep, ListedType, ListedTypeName};

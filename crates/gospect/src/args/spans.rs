@@ -1,8 +1,20 @@
 //! The command line of `spans`.
 
-use super::{Auto, CaptureArgs, Format, TellArgs};
-use clap::{Args, ValueHint};
+use super::{Auto, CaptureArgs, TellArgs};
+use clap::{Args, ValueEnum, ValueHint};
 use std::path::PathBuf;
+
+/// How requests look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum SpansFormat {
+    /// For people
+    #[default]
+    Text,
+    /// One JSON object a line
+    Json,
+    /// A timeline for ui.perfetto.dev
+    Perfetto,
+}
 
 /// What of requests is shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,6 +29,8 @@ pub struct SpanChoice {
     pub functions: Vec<String>,
     /// Functions that are not.
     pub exclude: Vec<String>,
+    /// A timeline, whatever the format.
+    pub timeline: bool,
     /// Where spans are sent, and not written.
     pub collector: Option<Box<otlp::Settings>>,
 }
@@ -28,6 +42,7 @@ pub struct SpanChoice {
     gospect spans -p 4242\n  \
     gospect spans --exe ./server --format json -o spans.json\n  \
     gospect spans -p 4242 --functions 'main.*'\n  \
+    gospect spans -p 4242 --duration 10s --format perfetto -o trace.json\n  \
     gospect spans -p 4242 --otlp http://127.0.0.1:4318\n  \
     gospect spans -p 4242 --otlp http://collector:4317 --otlp-protocol grpc\n  \
     gospect spans -- ./server -addr :8080"
@@ -69,7 +84,7 @@ pub struct SpansArgs {
     pub otlp_protocol: Option<String>,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
-    pub format: Format,
+    pub format: SpansFormat,
     #[command(flatten)]
     pub tell: TellArgs,
     /// The executable, without -p, --exe and CMD

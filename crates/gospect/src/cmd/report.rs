@@ -8,7 +8,7 @@ use crate::pipeline::{Pipeline, ShowOptions};
 use crate::recording::Ending;
 use crate::{clock, sink};
 use anyhow::Context as _;
-use output::{Clock, Summary, SymbolTable};
+use output::{Clock, PerfettoFile, Summary, SymbolTable};
 use probe::Plan;
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -51,11 +51,15 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<Outcome> {
         };
         return states.report(args, out);
     }
-    if args.events || args.by.is_some() || args.perfetto {
-        return Err(usage("--events, --by and --perfetto are for recordings of `gospect sched`"));
+    if args.events || args.by.is_some() {
+        return Err(usage("--events and --by are for recordings of `gospect sched`"));
+    }
+    if args.perfetto && !spans {
+        return Err(usage("--perfetto is for recordings of `gospect sched` and `gospect spans`"));
     }
     let mut options = ShowOptions::new(&args.show, color);
     let times = plan.states.is_some();
+    options.timeline = args.perfetto.then(PerfettoFile::default);
     options.spans = spans.then(|| SpanChoice { times, ..SpanChoice::default() });
     options.pids = contents.ending.as_ref().map_or(contents.pids.len() > 1, |ending| ending.pids);
     if options.drilldown(&plan).is_some_and(|roots| roots.is_empty()) {
@@ -78,6 +82,9 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<Outcome> {
     })?;
     let end_ns = contents.ending.as_ref().map_or(0, |ending| ending.end_ns).max(last_ns);
     pipeline.finish(end_ns, &contents.names, &mut out)?;
+    if let Some(timeline) = &options.timeline {
+        timeline.close(&mut out)?;
+    }
     let mut summary = contents.ending.map(|ending| ending.summary).unwrap_or_else(|| Summary {
         notes: vec!["the recording has no summary: its gospect did not end in order".to_owned()],
         processes: contents.pids.len() as u64,
@@ -93,9 +100,9 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<Outcome> {
     (summary.spans, summary.calls_outside_spans) = (None, None);
     summary.count_spans(pipeline.spans());
     match args.show.format {
-        Format::Json => summary.write_json(&mut out)?,
-        Format::Text if args.show.tell.quiet => {}
-        Format::Text => {
+        Format::Json if !args.perfetto => summary.write_json(&mut out)?,
+        _ if args.show.tell.quiet => {}
+        _ => {
             out.flush()?;
             summary.write_text(&mut std::io::stderr())?;
         }

@@ -1,6 +1,6 @@
 //! `gospect spans`: requests, on the machinery of `gospect trace`.
 
-use crate::args::{Cli, Command, SpanChoice, SpansArgs, TraceArgs};
+use crate::args::{Cli, Command, Format, SpanChoice, SpansArgs, SpansFormat, TraceArgs};
 use crate::failure::{Outcome, usage};
 use clap::Parser as _;
 use std::path::{Path, PathBuf};
@@ -38,15 +38,17 @@ pub fn run(args: SpansArgs) -> anyhow::Result<Outcome> {
     trace.capture = capture;
     trace.select.max_string = TEXT_BYTES;
     (trace.select.arguments, trace.select.results) = (arguments, results);
-    (trace.show.format, trace.show.tell) = (format, tell);
+    trace.show.tell = tell;
+    trace.show.format = if format == SpansFormat::Json { Format::Json } else { Format::Text };
     trace.rules = binary.map(as_text).transpose()?.into_iter().collect();
     trace.command = command;
     let service = service(&trace);
     let collector = otlp
         .map(|url| collector(url.as_deref(), otlp_protocol.as_deref(), &service))
         .transpose()?;
-    let (statements, times) = (sql, time);
-    trace.spans = Some(SpanChoice { queries, statements, times, functions, exclude, collector });
+    let (statements, times, timeline) = (sql, time, format == SpansFormat::Perfetto);
+    trace.spans =
+        Some(SpanChoice { queries, statements, times, functions, exclude, timeline, collector });
     super::trace::run(*trace)
 }
 

@@ -1,24 +1,12 @@
-//! A timeline that <https://ui.perfetto.dev> opens: Chrome's JSON trace format, which Perfetto
-//! reads. One track per goroutine with its states, one per thread with the goroutines that ran on
-//! it, and arrows from who woke a goroutine to its new state.
-//!
-//! What Perfetto's importer (src/trace_processor/importers/json, common/flow_tracker.cc) asks for: times that are
-//! not negative; ids of 32 bits; slices of a track that lie in each other or apart; the begin of
-//! an arrow in a slice of its track, and its end, without a binding point, before the slice that
-//! it leads to, in the file as in time.
+//! A timeline that <https://ui.perfetto.dev> opens: one track per goroutine with its states, one per thread with the
+//! goroutines that ran on it, and arrows from who woke a goroutine to its new state.
 
 use super::names::Origins;
-use serde::Serialize;
-use std::cell::Cell;
+use crate::trace_event::{Arrow, MAX_TRACKS, PerfettoFile, Slice, THREADS, Tracks, track};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
-use std::rc::Rc;
 use timeline::Symbolizer;
 use timeline::states::{Change, Event, Kind, Lifetime, State, Unknown, Who};
-
-/// Added to a pid to make the group of its threads: goroutines have the pid's own. No pid is as
-/// large (2^22 at the most), and Perfetto keeps 32 bits.
-const THREADS: u64 = 1 << 30;
 
 /// How long before the first change the file begins: what was there already has a slice to begin
 /// an arrow in.
@@ -26,82 +14,6 @@ const LEAD_NS: u64 = 1000;
 
 /// Name of slices during which records were lost.
 const UNKNOWN: &str = "unknown";
-
-/// Tracks that are named.
-const MAX_TRACKS: usize = 1 << 20;
-
-#[derive(Serialize)]
-struct Slice<'a> {
-    name: &'a str,
-    cat: &'static str,
-    ph: &'static str,
-    ts: f64,
-    dur: f64,
-    pid: u64,
-    tid: u64,
-    args: BTreeMap<&'static str, String>,
-}
-
-#[derive(Serialize)]
-struct Arrow {
-    name: &'static str,
-    cat: &'static str,
-    ph: &'static str,
-    ts: f64,
-    pid: u64,
-    tid: u64,
-    id: u64,
-}
-
-#[derive(Serialize)]
-struct Name<'a> {
-    name: &'static str,
-    ph: &'static str,
-    pid: u64,
-    tid: u64,
-    args: BTreeMap<&'static str, &'a str>,
-}
-
-/// The file, which the traces of several executables share.
-#[derive(Clone, Debug, Default)]
-pub struct PerfettoFile(Rc<FileState>);
-
-#[derive(Debug, Default)]
-struct FileState {
-    began: Cell<bool>,
-    begin_ns: Cell<Option<u64>>,
-    arrows: Cell<u64>,
-}
-
-impl PerfettoFile {
-    /// Makes it whole. A file that is cut before that opens too.
-    pub fn close(&self, out: &mut dyn Write) -> io::Result<()> {
-        out.write_all(if self.0.began.get() { b"\n]\n" } else { b"[\n]\n" })
-    }
-
-    fn put(&self, event: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
-        out.write_all(if self.0.began.replace(true) { b",\n" } else { b"[\n" })?;
-        Ok(serde_json::to_writer(out, event)?)
-    }
-
-    /// The file's begin, which is `ns` if nothing is in it so far.
-    fn begin_ns(&self, ns: u64) -> u64 {
-        let begin_ns = self.0.begin_ns.get().unwrap_or(ns);
-        self.0.begin_ns.set(Some(begin_ns));
-        begin_ns
-    }
-
-    /// Time in the file, in the format's unit, with room for nanoseconds; 0 for what was before.
-    fn micros(&self, ns: u64) -> f64 {
-        ns.saturating_sub(self.begin_ns(ns)) as f64 / 1e3
-    }
-
-    /// When a span begins in the file, and how long it is.
-    fn span(&self, from_ns: u64, to_ns: u64) -> (f64, f64) {
-        let from_ns = from_ns.max(self.begin_ns(from_ns));
-        (self.micros(from_ns), to_ns.saturating_sub(from_ns) as f64 / 1e3)
-    }
-}
 
 /// Writes the trace as events come; [`Perfetto::finish`] adds what is not over.
 #[derive(Debug)]
@@ -113,7 +25,7 @@ pub struct Perfetto {
     running: HashMap<(u32, u32), OnThread>,
     /// Losses so far.
     gaps: u64,
-    named: HashMap<(u64, u64), ()>,
+    tracks: Tracks,
 }
 
 /// A goroutine on a thread.
@@ -151,8 +63,8 @@ impl Arrows {
 impl Perfetto {
     /// A trace that is added to `file`.
     pub fn new(file: PerfettoFile, arrows: Arrows) -> Self {
-        let (origins, running, named) = Default::default();
-        Self { file, origins, arrows, running, gaps: 0, named }
+        let (origins, running, tracks) = Default::default();
+        Self { file, origins, arrows, running, gaps: 0, tracks }
     }
 
     /// Writes what `event` says.
@@ -288,7 +200,7 @@ impl Perfetto {
         let who = lifetime.who;
         let text = self.origins.text(who.pid, &lifetime.origin, symbols);
         let name = format!("g{} {text}", who.goid);
-        self.name(u64::from(who.pid), track(who.goid), &name, out)?;
+        self.tracks.name(&self.file, (u64::from(who.pid), track(who.goid)), &name, out)?;
         if !lifetime.state.is_alive() {
             return Ok(());
         }
@@ -309,7 +221,8 @@ impl Perfetto {
         // Another one may have run there since.
         let name = if on.gaps == self.gaps { format!("g{}", on.goid) } else { UNKNOWN.to_owned() };
         let group = u64::from(pid) + THREADS;
-        self.name(group, u64::from(tid), &format!("thread {tid}"), out)?;
+        let track_name = format!("thread {tid}");
+        self.tracks.name(&self.file, (group, u64::from(tid)), &track_name, out)?;
         let (ts, dur) = self.file.span(on.since_ns, ts_ns);
         let slice = Slice {
             name: &name,
@@ -332,8 +245,7 @@ impl Perfetto {
         ts_ns: u64,
         out: &mut dyn Write,
     ) -> io::Result<()> {
-        let id = self.file.0.arrows.get() + 1;
-        self.file.0.arrows.set(id);
+        let id = self.file.next_arrow();
         let (ts, pid) = (self.file.micros(ts_ns), u64::from(who.pid));
         let arrow = |ph, goid| Arrow { name, cat: "wake", ph, ts, pid, tid: track(goid), id };
         self.file.put(&arrow("s", by), out)?;
@@ -347,32 +259,10 @@ impl Perfetto {
         out: &mut dyn Write,
     ) -> io::Result<()> {
         let (pid, goid) = (u64::from(change.who.pid), change.who.goid);
-        if self.named.contains_key(&(pid, track(goid))) || change.origin.gopc == 0 {
+        if self.tracks.is_named(pid, track(goid)) || change.origin.gopc == 0 {
             return Ok(());
         }
         let text = self.origins.text(change.who.pid, &change.origin, symbols);
-        self.name(pid, track(goid), &format!("g{goid} {text}"), out)
+        self.tracks.name(&self.file, (pid, track(goid)), &format!("g{goid} {text}"), out)
     }
-
-    /// Names a track once, and its group with it.
-    fn name(&mut self, pid: u64, tid: u64, text: &str, out: &mut dyn Write) -> io::Result<()> {
-        if self.named.len() >= MAX_TRACKS || self.named.insert((pid, tid), ()).is_some() {
-            return Ok(());
-        }
-        if self.named.insert((pid, u64::MAX), ()).is_none() {
-            let group = match pid.checked_sub(THREADS) {
-                Some(pid) => format!("threads of process {pid}"),
-                None => format!("goroutines of process {pid}"),
-            };
-            let args = BTreeMap::from([("name", group.as_str())]);
-            self.file.put(&Name { name: "process_name", ph: "M", pid, tid: 0, args }, out)?;
-        }
-        let args = BTreeMap::from([("name", text)]);
-        self.file.put(&Name { name: "thread_name", ph: "M", pid, tid, args }, out)
-    }
-}
-
-/// The number of a goroutine's track: what fits of its id.
-fn track(goid: u64) -> u64 {
-    goid & u64::from(u32::MAX)
 }

@@ -17,7 +17,7 @@ use crate::{clock, explain, sink};
 use anyhow::Context as _;
 use capture::Scope;
 use capture_uprobe::Options;
-use output::Clock;
+use output::{Clock, PerfettoFile};
 use probe::planner::Planned;
 use probe::selection::Selection;
 use process::{FileIdentity, Held, Process};
@@ -67,6 +67,8 @@ pub struct Running<'a> {
     file: Option<File>,
     /// By which backend and why, when gospect chose it.
     chosen: Option<String>,
+    /// To be closed behind all requests.
+    timeline: Option<PerfettoFile>,
     progress: Progress,
     /// Whether text shows pids.
     pids: bool,
@@ -107,6 +109,8 @@ impl<'a> Engine<'a> {
         };
         show.keep_names = args.capture.record.is_some();
         show.spans = args.spans.clone();
+        let is_timeline = args.spans.as_ref().is_some_and(|choice| choice.timeline);
+        show.timeline = is_timeline.then(PerfettoFile::default);
         let clock =
             Clock { unix_offset_ns: clock::unix_offset_ns(), utc_offset_s: clock::utc_offset_s() };
         let (progress, notes) = (Progress::new(args), Vec::new());
@@ -151,6 +155,7 @@ impl<'a> Engine<'a> {
             file,
             progress: Progress::new(self.args),
             pids: self.show.pids,
+            timeline: self.show.timeline.clone(),
             last_look: Instant::now(),
         };
         for (target, pids, planned) in plans {
@@ -397,6 +402,9 @@ impl Running<'_> {
         let now_ns = clock::monotonic_ns();
         for session in &mut self.sessions {
             session.finish(now_ns, &mut self.out)?;
+        }
+        if let Some(timeline) = &self.timeline {
+            timeline.close(&mut self.out)?;
         }
         self.progress.done("read what was left");
         Ok(Finished { reason })
