@@ -27,7 +27,7 @@ pub struct Args {
     /// Only this build mode (repeatable).
     #[arg(long = "mode")]
     modes: Vec<Mode>,
-    /// Integration test of the gospect crate that is run per cell: trace_core, sched_core,
+    /// Integration test of the gospect crate that is run per cell: trace_core, sched_core, spans_core,
     /// goroutines_core (which captures nothing: no backend); about
     /// values, where there is debug information: trace_nested, trace_values, trace_random.
     #[arg(long, default_value = "trace_core")]
@@ -35,6 +35,9 @@ pub struct Args {
     /// Capture backend: uprobe, trampoline.
     #[arg(long, default_value = UPROBE)]
     backend: String,
+    /// Rounds that suites about requests compare, instead of the few that they have by themselves.
+    #[arg(long)]
+    rounds: Option<u32>,
     /// Run cells again that have a result.
     #[arg(long)]
     again: bool,
@@ -55,6 +58,9 @@ struct Cell {
     passed: u32,
     failed: u32,
     seconds: u64,
+    /// Rounds, where they were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rounds: Option<u32>,
     /// Names of the tests that failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     failures: Vec<String>,
@@ -95,7 +101,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             if args.seconds.is_some_and(|limit| begin.elapsed().as_secs() >= limit) {
                 break;
             }
-            let cell = run_cell(&suite, &args.backend, toolchain, mode)?;
+            let cell = run_cell(&suite, args, toolchain, mode)?;
             say(format_args!(
                 "{:8} {:14} {} passed, {} failed, {} s  {}",
                 toolchain.version,
@@ -177,7 +183,7 @@ fn build_suite(suite: &str, release: bool) -> anyhow::Result<PathBuf> {
 
 fn run_cell(
     suite: &PathBuf,
-    backend: &str,
+    args: &Args,
     toolchain: &Toolchain,
     mode: Mode,
 ) -> anyhow::Result<Cell> {
@@ -185,7 +191,8 @@ fn run_cell(
     let out = Command::new(suite)
         .env("GOSPECT_TEST_GO", &toolchain.version)
         .env("GOSPECT_TEST_MODE", mode.label())
-        .env("GOSPECT_TEST_BACKEND", backend)
+        .env("GOSPECT_TEST_BACKEND", &args.backend)
+        .envs(args.rounds.map(|rounds| ("GOSPECT_TEST_ROUNDS", rounds.to_string())))
         .current_dir(root().join("crates/gospect"))
         .output()
         .context("failed to run the suite")?;
@@ -206,5 +213,6 @@ fn run_cell(
         .collect();
     let (passed, failed) = (count("passed")?, count("failed")?);
     ensure!(passed + failed > 0, "the suite {} ran no test", suite.display());
-    Ok(Cell { passed, failed, seconds: begin.elapsed().as_secs(), failures })
+    let seconds = begin.elapsed().as_secs();
+    Ok(Cell { passed, failed, seconds, rounds: args.rounds, failures })
 }

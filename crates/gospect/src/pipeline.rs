@@ -163,7 +163,7 @@ impl Pipeline {
         };
         if let Show::Spans(spans) = &mut self.show
             && record.kind == RecordKind::Hit
-            && spans.takes(record, &mut named)
+            && spans.takes(record, symbols, &mut named)
         {
             return Ok(());
         }

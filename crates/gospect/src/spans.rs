@@ -11,6 +11,7 @@ use output::{
     CallForm, CallWriter, Clock, Json, SpanCounts, SpanTimeline, SpanTrees, TextOptions,
     write_span_json,
 };
+use probe::handover::{HandOver, add_hand_overs};
 use probe::planner::Planned;
 use probe::selection::Selection;
 use probe::states::{CREATING, StateEvent, StateOffsets, add_creations, add_states, state_names};
@@ -52,6 +53,12 @@ pub fn watch_goroutines(
             .map_err(|error| error.to_string()),
         Err(error) => Err(error.to_string()),
     };
+    // Without it no goroutine is known to work for the request that made it alone.
+    let added = added.and_then(|()| {
+        let offsets = StateOffsets::of(&layouts).map_err(|error| error.to_string())?;
+        add_hand_overs(&mut planned.plan, &target.executable, &offsets)
+            .map_err(|error| error.to_string())
+    });
     if let Err(reason) = added {
         let reason = RefusalReason(format!("is not watched for who makes goroutines: {reason}"));
         planned.plan.refused.push(Refusal { function: CREATING.to_owned(), reason });
@@ -90,8 +97,8 @@ pub struct Spans {
     builder: SpanBuilder,
     writer: Writer,
     calls: CallWriter,
-    /// Which sites tell of new goroutines.
-    creations: Vec<bool>,
+    /// Which sites tell of goroutines.
+    goroutines: Vec<bool>,
     /// What goroutines do, where that is told.
     states: Option<States>,
     state_events: Vec<timeline::states::Event>,
@@ -127,7 +134,9 @@ impl Spans {
         Self {
             calls: CallWriter::new(Arc::clone(plan), form),
             builder: SpanBuilder::new(plan, options),
-            creations: sites.map(|site| StateEvent::is_at(plan, site)).collect(),
+            goroutines: sites
+                .map(|site| StateEvent::is_at(plan, site) || HandOver::is_at(plan, site))
+                .collect(),
             states: times.then(|| States::new(Arc::clone(plan))),
             state_events: Vec::new(),
             plan: Arc::clone(plan),
@@ -138,11 +147,25 @@ impl Spans {
         }
     }
 
-    /// Takes a record that tells of a new goroutine; tells whether it was one. `named` is told where goroutines come from
+    /// Takes a record that tells of goroutines; tells whether it was one. `named` is told where goroutines come from
     /// that names are needed for.
-    pub fn takes(&mut self, record: &Record<'_>, named: &mut dyn FnMut(u32, &Origin)) -> bool {
-        if !self.creations.get(record.site as usize).is_some_and(|it| *it) {
+    pub fn takes(
+        &mut self,
+        record: &Record<'_>,
+        symbols: &dyn Symbolizer,
+        named: &mut dyn FnMut(u32, &Origin),
+    ) -> bool {
+        if !self.goroutines.get(record.site as usize).is_some_and(|it| *it) {
             return false;
+        }
+        if let Some(HandOver { from, from_startpc, to }) = HandOver::parse(&self.plan, record) {
+            named(record.pid, &Origin { startpc: from_startpc, ..Origin::default() });
+            let is_of_library = || {
+                let place = symbols.location(record.pid, from_startpc);
+                place.is_some_and(|place| sensors::is_of_library(&place.func))
+            };
+            self.builder.handed(record.pid, from, to, &is_of_library);
+            return true;
         }
         if let Some(states) = &mut self.states {
             states.push(record, &mut self.state_events);

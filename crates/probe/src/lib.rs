@@ -5,6 +5,7 @@
 pub mod compile;
 pub mod expression;
 pub mod golden;
+pub mod handover;
 pub mod interpret;
 pub mod limits;
 pub mod nearest;

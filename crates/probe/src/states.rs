@@ -180,7 +180,7 @@ impl StateEvent {
     }
 }
 
-fn op(code: OpCode, a: u8, imm: i64) -> Op {
+pub(crate) fn op(code: OpCode, a: u8, imm: i64) -> Op {
     Op::new(code, a, imm)
 }
 
@@ -272,14 +272,14 @@ fn refuse(plan: &mut Plan, function: &Function, reason: &str) {
 }
 
 /// Adds a program and tells where it is.
-fn add_ops(plan: &mut Plan, ops: &[Op]) -> Program {
+pub(crate) fn add_ops(plan: &mut Plan, ops: &[Op]) -> Program {
     let program = Program { start: plan.ops.len() as u32, len: ops.len() as u16 };
     plan.ops.extend_from_slice(ops);
     program
 }
 
 /// Index of a function, which is added when the plan does not have it.
-fn index_of(plan: &mut Plan, executable: &Executable, function: &Function) -> u32 {
+pub(crate) fn index_of(plan: &mut Plan, executable: &Executable, function: &Function) -> u32 {
     if let Some(index) = plan.functions.iter().position(|known| known.entry == function.entry) {
         return index as u32;
     }

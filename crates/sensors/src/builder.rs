@@ -2,6 +2,7 @@
 
 mod calls;
 mod open;
+mod origin;
 mod rpc;
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,7 @@ use crate::time::TimeSplit;
 use crate::trace_context::{self, TRACEPARENT};
 use open::{Open, Panicked};
 use probe::Plan;
+use probe::handover::HandOver;
 use std::collections::HashMap;
 use std::sync::Arc;
 use timeline::{Call, End, Event, Symbolizer};
@@ -68,6 +70,8 @@ pub struct SpanBuilder {
     watched: Vec<Option<Arc<Watched>>>,
     /// Whether the end of a server's response is watched.
     finishes: bool,
+    /// Whether it is watched what goroutines hand to one another.
+    sees_hand_overs: bool,
     options: SpanOptions,
     ids: Ids,
     used: Used,
@@ -105,6 +109,7 @@ impl SpanBuilder {
         Self {
             watched,
             finishes,
+            sees_hand_overs: HandOver::are_watched(plan),
             options,
             ids: Ids::new(options.seed),
             used: Used::default(),
@@ -128,14 +133,6 @@ impl SpanBuilder {
     /// Calls that gave no span, since too many were open.
     pub fn refused(&self) -> u64 {
         self.refused
-    }
-
-    /// Tells that a goroutine made another one.
-    pub fn created(&mut self, pid: u32, creator: u64, goid: u64) {
-        let own = self.innermost((pid, creator));
-        if let Some(origin) = own.or_else(|| self.origins.get((pid, creator))) {
-            self.origins.insert((pid, goid), origin, self.options.origins);
-        }
     }
 
     /// Takes what a goroutine did.
@@ -341,21 +338,6 @@ impl SpanBuilder {
         self.begin(open, evidence.of_client());
     }
 
-    /// What the process itself knows of where a goroutine's next span belongs.
-    fn inside(&self, key: Key, values: &Values<'_>) -> Evidence {
-        let origin = self.origins.get(key);
-        let is_open = |origin: Origin| self.alive.contains_key(&origin.context.span);
-        Evidence {
-            frame: self.innermost(key),
-            context: values
-                .addresses(Field::Context)
-                .find_map(|address| self.contexts.get(&(key.0, address)).copied()),
-            origin,
-            is_origin_open: origin.is_some_and(is_open),
-            ..Evidence::default()
-        }
-    }
-
     fn begin(&mut self, mut open: Open, decision: Decision) {
         if self.open >= self.options.open {
             self.refused += 1;
@@ -421,7 +403,7 @@ impl SpanBuilder {
         if has_own {
             return self.goroutines.get_mut(&key)?.iter_mut().rfind(|open| is_server(open));
         }
-        let origin = self.origins.get(key)?.context.span;
+        let origin = self.origins.get(key)?.origin.context.span;
         let mut spans = self.goroutines.values_mut().flatten();
         spans.find(|open| open.context.span == origin && is_server(open))
     }

@@ -20,8 +20,9 @@ pub(crate) struct Evidence {
     pub(crate) context: Option<Origin>,
     /// Span that the goroutine was made in.
     pub(crate) origin: Option<Origin>,
-    /// Whether that one is still open: a goroutine that goes on behind it may serve any other.
-    pub(crate) is_origin_open: bool,
+    /// Whether that one is still open, and nobody else gave the goroutine something to do: else it may serve
+    /// any other.
+    pub(crate) is_origin_sure: bool,
 }
 
 /// What it comes to.
@@ -75,7 +76,7 @@ impl Evidence {
 
     /// What the process itself says. Two witnesses have to speak for one tree.
     fn inside(&self) -> Decision {
-        let open = self.origin.filter(|_| self.is_origin_open);
+        let open = self.origin.filter(|_| self.is_origin_sure);
         let witnesses = [
             (self.frame, Witness::Frame),
             // Within a frame it says nothing more.
@@ -140,7 +141,7 @@ mod tests {
             incoming: Some(context(7, 70)),
             frame: origin(1, 10),
             origin: origin(2, 20),
-            is_origin_open: true,
+            is_origin_sure: true,
             ..Evidence::default()
         };
         assert_eq!(told(&all.of_server()), "Some(7) None Some(70) traceparent [1/10 frame]");
@@ -157,14 +158,14 @@ mod tests {
         let all = Evidence {
             frame: origin(1, 10),
             origin: origin(2, 20),
-            is_origin_open: true,
+            is_origin_sure: true,
             ..Evidence::default()
         };
         assert_eq!(told(&all.of_client()), "Some(1) None Some(10) frame []");
         let made = Evidence { frame: None, ..all };
         assert_eq!(told(&made.of_client()), "Some(2) None Some(20) goroutine []");
         // A worker that outlived the request that started it may serve any.
-        let outlived = Evidence { is_origin_open: false, ..made };
+        let outlived = Evidence { is_origin_sure: false, ..made };
         assert_eq!(told(&outlived.of_client()), "None None None - [2/20 goroutine]");
         let none = Evidence { origin: None, ..made };
         assert_eq!(told(&none.of_client()), "None None None - []");
@@ -176,12 +177,12 @@ mod tests {
         assert_eq!(told(&alone.of_client()), "Some(3) None Some(30) context []");
         let frame = Evidence { frame: origin(3, 31), ..alone };
         assert_eq!(told(&frame.of_client()), "Some(3) None Some(31) frame []");
-        let made = Evidence { origin: origin(3, 31), is_origin_open: true, ..alone };
+        let made = Evidence { origin: origin(3, 31), is_origin_sure: true, ..alone };
         assert_eq!(told(&made.of_client()), "Some(3) None Some(31) goroutine []");
         // A worker that was started in one request and serves another.
         let other = Evidence { origin: origin(2, 20), ..made };
         assert_eq!(told(&other.of_client()), "None None None - [2/20 goroutine, 3/30 context]");
-        let outlived = Evidence { is_origin_open: false, ..other };
+        let outlived = Evidence { is_origin_sure: false, ..other };
         assert_eq!(told(&outlived.of_client()), "Some(3) None Some(30) context []");
         let foreign = Evidence { frame: origin(1, 10), ..alone };
         assert_eq!(told(&foreign.of_client()), "None None None - [1/10 frame, 3/30 context]");
@@ -197,9 +198,9 @@ mod tests {
         assert_eq!(told(&agrees.of_client()), "Some(1) Some(70) Some(10) frame []");
         let differs = Evidence { outgoing: Some(context(7, 70)), ..agrees };
         assert_eq!(told(&differs.of_client()), "Some(7) Some(70) None - [1/10 frame]");
-        let made = Evidence { frame: None, origin: origin(2, 20), is_origin_open: true, ..differs };
+        let made = Evidence { frame: None, origin: origin(2, 20), is_origin_sure: true, ..differs };
         assert_eq!(told(&made.of_client()), "Some(7) Some(70) None - [2/20 goroutine]");
-        let outlived = Evidence { is_origin_open: false, ..made };
+        let outlived = Evidence { is_origin_sure: false, ..made };
         assert_eq!(told(&outlived.of_client()), "Some(7) Some(70) None - [2/20 goroutine]");
         let alone = Evidence { origin: None, ..made };
         assert_eq!(told(&alone.of_client()), "Some(7) Some(70) None - []");

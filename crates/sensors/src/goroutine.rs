@@ -10,6 +10,15 @@ pub(crate) struct Origin {
     pub(crate) tree: u64,
 }
 
+/// Where a goroutine comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ancestry {
+    pub(crate) origin: Origin,
+    /// Somebody who does not work for that span handed something to it, or to one of those that made it: it
+    /// may work for anyone.
+    pub(crate) is_shared: bool,
+}
+
 /// Which goroutine of which process.
 pub(crate) type Key = (u32, u64);
 
@@ -17,18 +26,25 @@ pub(crate) type Key = (u32, u64);
 /// so that an entry does no harm when its goroutine has ended; the oldest make room.
 #[derive(Debug, Default)]
 pub(crate) struct Origins {
-    by_goroutine: HashMap<Key, Origin>,
+    by_goroutine: HashMap<Key, Ancestry>,
     in_order: VecDeque<Key>,
 }
 
 impl Origins {
-    pub(crate) fn get(&self, key: Key) -> Option<Origin> {
+    pub(crate) fn get(&self, key: Key) -> Option<Ancestry> {
         self.by_goroutine.get(&key).copied()
     }
 
+    /// It may work for anyone from now on.
+    pub(crate) fn share(&mut self, key: Key) {
+        if let Some(ancestry) = self.by_goroutine.get_mut(&key) {
+            ancestry.is_shared = true;
+        }
+    }
+
     /// Keeps at most `most`.
-    pub(crate) fn insert(&mut self, key: Key, origin: Origin, most: usize) {
-        if self.by_goroutine.insert(key, origin).is_none() {
+    pub(crate) fn insert(&mut self, key: Key, ancestry: Ancestry, most: usize) {
+        if self.by_goroutine.insert(key, ancestry).is_none() {
             self.in_order.push_back(key);
         }
         while self.by_goroutine.len() > most.max(1) {

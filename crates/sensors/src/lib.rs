@@ -15,6 +15,7 @@ mod fields;
 mod goroutine;
 mod http;
 mod ids;
+mod library;
 mod rpc;
 mod span;
 mod time;
@@ -25,5 +26,6 @@ pub use calls::{CALLS_OF_SPAN, CallText, CallTexts, Made, SpanCall, SpanCalls, S
 pub use catalog::{
     Field, Read, Role, SENSORS, Sensor, SensorOptions, has_calls, is_sensed, selection,
 };
+pub use library::is_of_library;
 pub use span::{Attribute, Link, Span, SpanContext, SpanEvent, SpanKind, Status, Witness};
 pub use time::SpanTime;

@@ -42,12 +42,11 @@ impl SpanBuilder {
     }
 
     /// The open span that a goroutine works for: its innermost one, one whose response is being ended too, else
-    /// that in which it was made.
+    /// that in which it was made, unless others give it work.
     fn span_of(&self, key: Key) -> Option<u64> {
         if let Some(open) = self.goroutines.get(&key).and_then(|spans| spans.last()) {
             return Some(open.context.span);
         }
-        let origin = self.origins.get(key)?.context.span;
-        self.alive.contains_key(&origin).then_some(origin)
+        self.sure_origin(key).map(|ancestry| ancestry.origin.context.span)
     }
 }

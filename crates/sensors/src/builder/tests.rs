@@ -227,6 +227,58 @@ GET | server t5 s6 tree s6 | g5 2-20 us unset 0 left
 }
 
 #[test]
+fn who_gets_its_work_from_others_works_for_nobody_in_particular() {
+    let mut story = Story::new();
+    // 11, 12 and 13 are workers that the first request starts; 12 makes 14.
+    story.request(4, 0xa0, "/a", none()).created(4, 11).created(4, 12).created(4, 13);
+    story.request(5, 0xb0, "/b", none()).created(5, 21);
+    // What the request itself hands on, a goroutine of its own, a timer, and who brings an answer.
+    story.handed(4, 11).call(11, "own.test");
+    story.handed(11, 12).call(12, "own.test");
+    story.builder.handed(1, None, 12, &|| false);
+    story.builder.handed(1, Some(99), 12, &|| true);
+    story.call(12, "own.test");
+    // The other request, one of its goroutines, one of nobody.
+    story.handed(5, 11).call(11, "b.test");
+    story.handed(21, 12).created(12, 14).call(14, "b.test");
+    story.handed(99, 13).call(13, "c.test");
+    // For good; and what one of these hands on is nobody's either.
+    story.handed(4, 11).call(11, "a.test");
+    story.created(4, 15).handed(11, 15).call(15, "a.test");
+    // What comes while it asks is the answer.
+    story.created(4, 16).ask(16, "own.test", none()).handed(5, 16).answer(16, 200);
+    story.call(16, "own.test");
+    story.respond(4, 0xa0, 200).respond(5, 0xb0, 200);
+    let expected = "\
+GET | client t0 s1 tree s2 under s2 by goroutine | g11 3-4 us unset 1 left
+GET | client t0 s3 tree s2 under s2 by goroutine | g12 5-6 us unset 1 left
+GET | client t0 s4 tree s2 under s2 by goroutine | g12 7-8 us unset 1 left
+GET | client t5 s6 tree s6 beside t0 s2 by goroutine | g11 9-10 us unset 0 left
+GET | client t7 s8 tree s8 beside t0 s2 by goroutine | g14 11-12 us unset 0 left
+GET | client t9 s10 tree s10 beside t0 s2 by goroutine | g13 13-14 us unset 0 left
+GET | client t11 s12 tree s12 beside t0 s2 by goroutine | g11 15-16 us unset 0 left
+GET | client t13 s14 tree s14 beside t0 s2 by goroutine | g15 17-18 us unset 0 left
+GET | client t0 s15 tree s2 under s2 by goroutine | g16 19-20 us unset 1 left
+GET | client t0 s16 tree s2 under s2 by goroutine | g16 21-22 us unset 1 left
+GET | server t0 s2 tree s2 | g4 1-27 us unset 0 left
+GET | server t17 s18 tree s18 | g5 2-32 us unset 0 left
+";
+    assert_eq!(story.told(), expected);
+}
+
+#[test]
+fn where_hand_overs_are_not_watched_no_goroutine_is_known_to_be_a_requests_own() {
+    let mut story = Story::new();
+    story.builder.sees_hand_overs = false;
+    story.request(4, 0xa0, "/a", none()).created(4, 11).call(11, "a.test").respond(4, 0xa0, 200);
+    let expected = "\
+GET | client t0 s1 tree s1 beside t2 s3 by goroutine | g11 2-3 us unset 0 left
+GET | server t2 s3 tree s3 | g4 1-8 us unset 0 left
+";
+    assert_eq!(story.told(), expected);
+}
+
+#[test]
 fn databases_are_asked_within_requests() {
     const QUERY: &str = "database/sql.(*DB).QueryContext";
     const COMMIT: &str = "database/sql.(*Tx).Commit";

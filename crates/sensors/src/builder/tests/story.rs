@@ -109,7 +109,8 @@ impl Story {
     }
 
     pub(super) fn with(options: SpanOptions) -> Self {
-        let builder = SpanBuilder::new(&plan(), options);
+        let mut builder = SpanBuilder::new(&plan(), options);
+        builder.sees_hand_overs = true;
         Self {
             builder,
             now_ns: 0,
@@ -179,6 +180,12 @@ impl Story {
 
     pub(super) fn created(&mut self, creator: u64, goid: u64) -> &mut Self {
         self.builder.created(1, creator, goid);
+        self
+    }
+
+    /// A goroutine hands something to another one.
+    pub(super) fn handed(&mut self, from: u64, to: u64) -> &mut Self {
+        self.builder.handed(1, Some(from), to, &|| false);
         self
     }
 
