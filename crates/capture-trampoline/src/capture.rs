@@ -2,16 +2,19 @@
 
 use crate::Error;
 use crate::clock::{self, Clock};
+use crate::emit::Refused;
+use crate::host::Host;
 use crate::install::{self, Place, Removal, Report, Target};
 use crate::launch::{self, Start};
 use crate::memory::TargetMemory;
 use crate::prepare::{self, Hooks, Made, Order};
 use crate::ptrace;
-use crate::reader::{Reader, Writers};
+use crate::reader::{Reader, SiteInfo, Writers};
 use crate::slice;
-use address::Avma;
+use address::{Avma, Bias};
 use binary::Executable;
 use capture::{Capture, CodeEffects, Counters, Request, Scope};
+use probe::Plan;
 use process::{FileIdentity, FileSource, Process};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::{BTreeMap, BTreeSet};
@@ -66,8 +69,16 @@ pub struct TrampolineCapture {
     is_reading: bool,
 }
 
+/// What was put into a process.
+pub(crate) struct What<'a> {
+    pub plan: &'a Plan,
+    pub sites: Arc<[SiteInfo]>,
+    /// Where the image lies there.
+    pub bias: Bias,
+}
+
 struct Installed {
-    target: Target,
+    target: Host,
     reader: Reader,
     /// Its own: what one process has given out says nothing about the records of another.
     clock: Clock,
@@ -142,43 +153,61 @@ impl TrampolineCapture {
             rings,
             no_rdpid: options.no_rdpid,
         };
-        let mut capture = Self {
-            installed: Vec::new(),
-            refused: BTreeMap::new(),
-            bare: BTreeSet::new(),
-            removals: Vec::new(),
-            clock: Clock::new(),
-            pause: Duration::ZERO,
-            attached: true,
-            is_reading: false,
-        };
+        let mut capture = Self::empty(Clock::new());
         for pid in pids {
             // When one fails, dropping `capture` takes it out of the others.
             let (target, made) = match way {
                 Way::Attach => attach(pid, request, &order)?,
                 Way::Launch(start) => launch::launch(pid, request, &order, start)?,
             };
-            capture.add(target, made, rings.0, request);
+            let what = What { plan: request.plan, sites: made.sites.into(), bias: made.bias };
+            capture.add(Host::Traced(target), &made.emitted.refused, what);
         }
         Ok(capture)
     }
 
-    fn add(&mut self, target: Target, made: Made, ring_count: u32, request: &Request<'_>) {
-        let reasons = made.emitted.refused.iter().map(|(f, reason)| (*f, reason.to_string()));
+    fn empty(clock: Clock) -> Self {
+        Self {
+            installed: Vec::new(),
+            refused: BTreeMap::new(),
+            bare: BTreeSet::new(),
+            removals: Vec::new(),
+            clock,
+            pause: Duration::ZERO,
+            attached: true,
+            is_reading: false,
+        }
+    }
+
+    /// Of a process that has put the code into itself.
+    pub(crate) fn given(
+        host: Host,
+        clock: Clock,
+        refused: &[(u32, Refused)],
+        what: What<'_>,
+    ) -> Self {
+        let mut capture = Self::empty(clock);
+        capture.add(host, refused, what);
+        capture
+    }
+
+    fn add(&mut self, target: Host, refused: &[(u32, Refused)], what: What<'_>) {
+        let reasons = refused.iter().map(|(f, reason)| (*f, reason.to_string()));
         let busy = "a goroutine is parked where a jump would have to stand";
         let foreign = "its code in memory differs from the file: another tracer is at work there";
         let mut refused: BTreeMap<u32, String> = reasons.collect();
-        refused.extend(target.report.busy.iter().map(|&f| (f, busy.to_owned())));
-        refused.extend(target.report.foreign.iter().map(|&f| (f, foreign.to_owned())));
+        let report = target.report();
+        refused.extend(report.busy.iter().map(|&f| (f, busy.to_owned())));
+        refused.extend(report.foreign.iter().map(|&f| (f, foreign.to_owned())));
         let is_first = self.installed.is_empty();
         self.bare.retain(|function| refused.contains_key(function));
         self.bare.extend(refused.keys().filter(|_| is_first));
         self.refused.extend(refused);
-        let first_ring = ring_count.wrapping_mul(self.installed.len() as u32);
-        let rings = target.area.layout.rings;
-        let opened = target.area.opened;
-        let reader = Reader::new(target.process.pid(), rings, first_ring, made.sites, opened);
-        let untold = request.plan.sites.first().map(|site| made.bias.to_avma(site.address));
+        let rings = target.area().layout.rings;
+        let first_ring = rings.count.wrapping_mul(self.installed.len() as u32);
+        let opened = target.area().opened;
+        let reader = Reader::new(target.process().pid(), rings, first_ring, what.sites, opened);
+        let untold = what.plan.sites.first().map(|site| what.bias.to_avma(site.address));
         let (clock, checked) = (self.clock.clone(), Instant::now());
         self.installed.push(Installed { target, reader, clock, is_over: false, checked, untold });
     }
@@ -196,7 +225,7 @@ impl TrampolineCapture {
 
     /// How each process's installation went: process id and report.
     pub fn reports(&self) -> impl Iterator<Item = (u32, &Report)> {
-        self.installed.iter().map(|one| (one.target.process.pid(), &one.target.report))
+        self.installed.iter().map(|one| (one.target.process().pid(), one.target.report()))
     }
 
     /// How the removals went, after [`Capture::detach`].
@@ -212,10 +241,10 @@ impl TrampolineCapture {
                 continue;
             }
             one.clock.refine();
-            let pid = one.target.process.pid();
+            let pid = one.target.process().pid();
             if let Some(place) = one.untold.take() {
                 // No record is older.
-                let ts_ns = one.clock.ns(one.target.area.opened);
+                let ts_ns = one.clock.ns(one.target.area().opened);
                 announce(RecordKind::Process, pid, place, ts_ns, sink);
                 handed += 1;
             }
@@ -225,11 +254,14 @@ impl TrampolineCapture {
                 Some(None) => Writers::Removed,
                 Some(Some(_)) => Writers::Dead,
             };
-            let view = &one.target.area.rings;
+            let view = &one.target.area().rings;
             let round = one.reader.round(view, &mut one.clock, writers, sink);
             handed += round.handed;
             fill = fill.max(round.fill);
             one.is_over = writers != Writers::Live;
+            if one.is_over {
+                one.target.close();
+            }
             if let Some(Some(kind)) = end {
                 let ts_ns = one.clock.ns(clock::tsc());
                 announce(kind, pid, Avma(0), ts_ns, sink);
@@ -243,7 +275,7 @@ impl TrampolineCapture {
     fn wait(&self, pause: Duration) {
         let live = self.installed.iter().filter(|one| !one.is_over);
         let mut fds: Vec<_> =
-            live.map(|one| PollFd::new(&one.target.process, PollFlags::IN)).collect();
+            live.map(|one| PollFd::new(one.target.process(), PollFlags::IN)).collect();
         let timeout = Timespec::try_from(pause).ok();
         // An interrupted wait is a short one.
         let _ = rustix::event::poll(&mut fds, timeout.as_ref());
@@ -258,17 +290,17 @@ impl Installed {
             return None;
         }
         self.checked = Instant::now();
-        if !self.target.process.is_alive() {
+        if !self.target.process().is_alive() {
             return Some(Some(RecordKind::ProcessExit));
         }
         if !attached {
             return Some(None);
         }
-        if self.target.memory.is_current() {
+        if self.target.is_current() {
             return None;
         }
         // Its memory is gone: either it has ended a moment ago, or it is another program.
-        let ended = self.target.process.wait_exit(Duration::from_millis(100));
+        let ended = self.target.process().wait_exit(Duration::from_millis(100));
         Some(Some(if ended { RecordKind::ProcessExit } else { RecordKind::Exec }))
     }
 }
@@ -306,11 +338,11 @@ impl Capture for TrampolineCapture {
     fn counters(&self) -> Result<Counters, capture::Error> {
         let mut counters = Counters::default();
         for one in &self.installed {
-            let (produced, lost, unfinished) = one.reader.counters(&one.target.area.rings);
+            let (produced, lost, unfinished) = one.reader.counters(&one.target.area().rings);
             counters.produced += produced;
             counters.lost += lost;
             counters.unfinished += unfinished;
-            counters.rejected += one.reader.rejected(&one.target.area.rings);
+            counters.rejected += one.reader.rejected(&one.target.area().rings);
         }
         Ok(counters)
     }
@@ -334,8 +366,8 @@ impl Capture for TrampolineCapture {
         let mut effects = CodeEffects::default();
         let mut stops: Vec<Duration> = Vec::new();
         for one in &self.installed {
-            let report = &one.target.report;
-            effects.code_bytes += one.target.area.code_len;
+            let report = one.target.report();
+            effects.code_bytes += one.target.area().code_len;
             effects.functions += report.functions as u64;
             effects.private_pages += report.private_pages as u64;
             stops.extend(&report.stops);

@@ -102,6 +102,15 @@ pub struct EmitOptions {
     pub translates_faults: bool,
 }
 
+impl EmitOptions {
+    /// Whether a 32-bit displacement reaches this address of the process from wherever in the code,
+    /// which is smaller than what is left out here.
+    fn is_near(&self, place: u64) -> bool {
+        let distance = place.wrapping_sub(self.code_base.0) as i64;
+        distance.unsigned_abs() < 0x7000_0000
+    }
+}
+
 /// One write into the text. Never crosses a page boundary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patch {
@@ -165,6 +174,9 @@ pub struct Emitted {
     pub pc_map: PcMap,
     /// For each site of the plan.
     pub sites: Vec<SiteRecord>,
+    /// Whether all of it is right for every process in which image and areas lie equally far apart,
+    /// wherever that is: it names no address that only one process has.
+    pub is_movable: bool,
 }
 
 /// Makes the code for all functions of `plan` that it can be made for.
@@ -217,7 +229,16 @@ pub fn emit(
     emitted.patches = stubs.patches;
     emitted.pc_map = PcMap::new(stubs.pieces, end, stubs.moved);
     emitted.code = bytes;
+    emitted.is_movable = is_movable(plan, options);
     Ok(emitted)
+}
+
+fn is_movable(plan: &Plan, options: &EmitOptions) -> bool {
+    let is_told_by_distance = |op: &wire::Op| {
+        let stated = if op.a == wire::IMAGE_PLACE { op.imm.wrapping_neg() } else { op.imm };
+        options.is_near(options.bias.0.wrapping_add_signed(stated))
+    };
+    plan.ops.iter().filter(|op| op.code == wire::OpCode::Image).all(is_told_by_distance)
 }
 
 /// The hook if there can be one, and the options as they are with it or without.

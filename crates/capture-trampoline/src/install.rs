@@ -16,11 +16,13 @@ mod stop;
 mod target;
 mod text;
 
-pub(crate) use gap::{Layout, Wanted};
+pub(crate) use area::{Area, CODE_NAME, MFD_EXEC, RINGS_NAME, write_code};
+pub(crate) use gap::{Layout, PAGE, Wanted};
 pub(crate) use leftovers::remove_leftovers;
 pub use leftovers::{has_leftovers, is_carrier};
-pub(crate) use place::Place;
+pub(crate) use place::{Place, code_segment};
 pub(crate) use remote::sleepers;
+pub(crate) use room::check_pages;
 pub(crate) use stacks::StackFacts;
 pub(crate) use target::{Prepared, Target};
 pub use target::{Removal, Report};

@@ -139,6 +139,50 @@ impl CodeSource for Remaining<'_> {
     }
 }
 
+/// What areas an order needs.
+pub(crate) fn wanted(order: &Order<'_>) -> Wanted {
+    let Order { plan, rings, .. } = *order;
+    Wanted {
+        ring_count: rings.0,
+        ring_bytes: rings.1,
+        code_room: CODE_BASE
+            + plan.sites.len() as u64 * CODE_PER_SITE
+            + plan.ops.len() as u64 * CODE_PER_OP,
+    }
+}
+
+/// Makes the code for areas in their places, and for the image where it lies. The error says why there can
+/// be none.
+pub(crate) fn make(
+    order: &Order<'_>,
+    layout: &Layout,
+    bias: Bias,
+    sigtrampgo: Option<Svma>,
+) -> Result<Emitted, String> {
+    let options = EmitOptions {
+        code_base: layout.code,
+        bias,
+        control: layout.control,
+        rings: layout.rings,
+        has_rdpid: has_rdpid() && !order.no_rdpid,
+        ..options_of(order.executable, sigtrampgo)
+    };
+    let emitted = emit(order.plan, &Remaining::of(order), &options)
+        .map_err(|error: EmitError| error.to_string())?;
+    if emitted.code.len() as u64 > layout.code_room {
+        return Err(format!(
+            "the code is larger than expected ({} bytes); select fewer functions",
+            emitted.code.len()
+        ));
+    }
+    Ok(emitted)
+}
+
+/// The function that is to be hooked, if the executable has it.
+pub(crate) fn hooked(executable: &Executable) -> Option<Svma> {
+    Handlers::of(executable).sigtrampgo
+}
+
 /// Makes the code for `process`, whose image lies at `place`.
 pub(crate) fn prepare(
     process: &Process,
@@ -146,34 +190,12 @@ pub(crate) fn prepare(
     order: &Order<'_>,
     hooks: Hooks,
 ) -> Result<Made, Error> {
-    let Order { executable, plan, rings, .. } = *order;
-    let wanted = Wanted {
-        ring_count: rings.0,
-        ring_bytes: rings.1,
-        code_room: CODE_BASE
-            + plan.sites.len() as u64 * CODE_PER_SITE
-            + plan.ops.len() as u64 * CODE_PER_OP,
-    };
-    let layout = Layout::choose(process.pid(), &process.maps()?, &place.text, wanted)?;
+    let Order { executable, plan, .. } = *order;
+    let layout = Layout::choose(process.pid(), &process.maps()?, &place.text, wanted(order))?;
     let handlers = Handlers::of(executable);
     let sigtrampgo = handlers.sigtrampgo.filter(|_| hooks == Hooks::Allowed);
-    let options = EmitOptions {
-        code_base: layout.code,
-        bias: place.bias,
-        control: layout.control,
-        rings: layout.rings,
-        has_rdpid: has_rdpid() && !order.no_rdpid,
-        ..options_of(executable, sigtrampgo)
-    };
-    let unsuitable = |reason: String| Error::Unsuitable { pid: process.pid(), reason };
-    let mut emitted = emit(plan, &Remaining::of(order), &options)
-        .map_err(|error: EmitError| unsuitable(error.to_string()))?;
-    if emitted.code.len() as u64 > layout.code_room {
-        return Err(unsuitable(format!(
-            "the code is larger than expected ({} bytes); select fewer functions",
-            emitted.code.len()
-        )));
-    }
+    let mut emitted = make(order, &layout, place.bias, sigtrampgo)
+        .map_err(|reason| Error::Unsuitable { pid: process.pid(), reason })?;
     let code = std::mem::take(&mut emitted.code);
     let patches = emitted.patches.iter().map(|patch| TextPatch::at(patch, place.bias)).collect();
     let (map, bias) = (emitted.pc_map.clone(), place.bias);
@@ -238,7 +260,7 @@ pub fn refusals(
     Ok(reasons.collect())
 }
 
-fn site_infos(plan: &Plan, emitted: &Emitted) -> Vec<SiteInfo> {
+pub(crate) fn site_infos(plan: &Plan, emitted: &Emitted) -> Vec<SiteInfo> {
     plan.sites
         .iter()
         .zip(&emitted.sites)

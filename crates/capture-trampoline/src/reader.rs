@@ -19,6 +19,7 @@ use crate::rings::Ring;
 use crate::view::View;
 use losses::{Losses, Place};
 use queue::{Merge, Queue};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::{Record, RecordFlags, RecordKind};
 
@@ -97,7 +98,7 @@ pub(crate) struct Reader {
     rings: Rings,
     /// Ring numbers of this target begin here: they tell the targets' losses apart.
     first_ring: u32,
-    sites: Vec<SiteInfo>,
+    sites: Arc<[SiteInfo]>,
     progress: Vec<Progress>,
     losses: Vec<Losses>,
     /// The longest record that there is, bytes.
@@ -135,9 +136,10 @@ impl Reader {
         pid: u32,
         rings: Rings,
         first_ring: u32,
-        sites: Vec<SiteInfo>,
+        sites: impl Into<Arc<[SiteInfo]>>,
         started: u64,
     ) -> Self {
+        let sites = sites.into();
         let installed = sites.iter().map(|site| site.record).filter(|record| record.installed);
         let longest = installed.map(|record| record.units.max(record.system_units)).max();
         let losses = (0..rings.count).map(|_| Losses::new(u64::from(rings.bytes)));

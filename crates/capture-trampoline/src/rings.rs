@@ -40,6 +40,11 @@ impl<'a> Ring<'a> {
         self.view.store(self.start + LIMIT as usize, consumed.wrapping_add(self.bytes));
     }
 
+    /// Lets the target fill up nothing more: every record is dropped.
+    pub(crate) fn close(&self) {
+        self.view.store(self.start + LIMIT as usize, 0);
+    }
+
     /// Bytes of data.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes

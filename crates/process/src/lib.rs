@@ -24,7 +24,7 @@ mod user;
 
 pub use clock::clock_source;
 pub use error::Error;
-pub use file_source::{FileIdentity, FileSource};
+pub use file_source::{FileIdentity, FileSource, FileStamp};
 pub use find::find_by_exe;
 pub use held::{HELD_FAILED, held_exec};
 pub use launch::{ExecError, Held, spawn_held};

@@ -8,7 +8,6 @@
 
 use super::fetch::{Exits, LOWEST};
 use super::recorder::{GENERAL, Recorder};
-use address::Bias;
 use iced_x86::IcedError;
 use iced_x86::code_asm::registers::*;
 use iced_x86::code_asm::{CodeLabel, byte_ptr, dword_ptr, qword_ptr, word_ptr};
@@ -135,14 +134,8 @@ impl Recorder<'_> {
                 self.asm.test(rax, rax)?;
                 self.asm.je(exits.nil)
             }
-            OpCode::Image if op.a == IMAGE_PLACE => {
-                let Bias(bias) = self.options.bias;
-                self.add(op.imm.wrapping_sub(bias as i64), r12)
-            }
-            OpCode::Image => {
-                let Bias(bias) = self.options.bias;
-                self.asm.mov(rax, bias.wrapping_add_signed(op.imm))
-            }
+            OpCode::Image if op.a == IMAGE_PLACE => self.stated(op.imm, r12),
+            OpCode::Image => self.place(rax, op.imm),
             OpCode::Compare => self.compare(Relation::of_operand(op.a), op.imm),
             OpCode::Touch => self.touch(op.imm, exits),
             OpCode::AddAux => match i32::try_from(op.imm) {

@@ -15,7 +15,6 @@ use super::program::{Emit, Field, Inner, Node, When, count_blind, varies};
 use super::recorder::{GENERAL, Recorder, VECTOR};
 use crate::layout::{HEAD, TAG_UNITS_SHIFT, UNIT, record};
 use crate::payload::END;
-use address::Bias;
 use iced_x86::IcedError;
 use iced_x86::code_asm::registers::*;
 use iced_x86::code_asm::{AsmMemoryOperand, word_ptr};
@@ -333,11 +332,10 @@ impl Recorder<'_> {
 
     /// RAX = an address in the process, or of such a one that in the image.
     fn image(&mut self, op: Op) -> Result<(), IcedError> {
-        let Bias(bias) = self.options.bias;
-        if op.a == IMAGE_PLACE {
-            return self.add(op.imm.wrapping_sub(bias as i64), rcx);
+        match op.a {
+            IMAGE_PLACE => self.stated(op.imm, rcx),
+            _ => self.place(rax, op.imm),
         }
-        self.asm.mov(rax, bias.wrapping_add_signed(op.imm))
     }
 
     /// RAX = a register as it was at the site.

@@ -16,7 +16,7 @@ use crate::layout::{
     self, DATA, DROPS, HEAD, LIMIT, REJECTED, TAG_SYSTEM_STACK, TAG_UNITS_SHIFT, UNIT, record,
 };
 use address::Avma;
-use iced_x86::code_asm::{CodeAssembler, CodeLabel, registers::*};
+use iced_x86::code_asm::{AsmRegister64, CodeAssembler, CodeLabel, registers::*};
 use iced_x86::code_asm::{byte_ptr, dword_ptr, ptr, qword_ptr, word_ptr};
 use iced_x86::{BlockEncoderOptions, Code, IcedError, Instruction, MemoryOperand, Register};
 use probe::RuntimeLayout;
@@ -231,6 +231,23 @@ impl Recorder<'_> {
             _ => Instruction::with2(code, register, memory)?,
         };
         self.asm.add_instruction(instruction)
+    }
+
+    /// A register = where a stated address of the image lies in the process. Told by its distance
+    /// from here, so that the code is right for every process that has both equally far apart;
+    /// by its number when it is too far for that (see [`super::Emitted::is_movable`]).
+    pub(super) fn place(&mut self, register: AsmRegister64, stated: i64) -> Result<(), IcedError> {
+        let at = self.options.bias.0.wrapping_add_signed(stated);
+        match self.options.is_near(at) {
+            true => self.add_rip(Code::Lea_r64_m, register.into(), Avma(at)),
+            false => self.asm.mov(register, at),
+        }
+    }
+
+    /// RAX = the stated address of what lies in the process at RAX, and `add`; `free` may be used.
+    pub(super) fn stated(&mut self, add: i64, free: AsmRegister64) -> Result<(), IcedError> {
+        self.place(free, add.wrapping_neg())?;
+        self.asm.sub(rax, free)
     }
 
     /// R12 = the ring of this CPU; RAX is used.

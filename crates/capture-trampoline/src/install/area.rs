@@ -24,7 +24,7 @@ pub(crate) const RINGS_NAME: &str = "gospect-rings";
 const NAME_OFFSET: u64 = 64;
 
 /// Allows execution where the default forbids it (Linux 6.3).
-const MFD_EXEC: u64 = 0x10;
+pub(crate) const MFD_EXEC: u64 = 0x10;
 
 /// The areas of one target.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(crate) struct Area {
     /// The counter before any record.
     pub(crate) opened: u64,
     /// Locked as long as we live: so others know that the areas are in use.
-    _lock: File,
+    lock: File,
 }
 
 impl Area {
@@ -59,7 +59,26 @@ impl Area {
             }
         }
         let (rings, lock) = result?;
-        Ok(Self { layout, code_len, rings, opened: clock::tsc(), _lock: lock })
+        Ok(Self { layout, code_len, rings, opened: clock::tsc(), lock })
+    }
+
+    /// Areas that the target has mapped itself; `lock` opens the memfd of the rings, which nobody else
+    /// holds by that description.
+    pub(crate) fn given(layout: Layout, code_len: u64, lock: File) -> Result<Self, Error> {
+        let len = usize::try_from(layout.rings_len()).unwrap_or(usize::MAX);
+        let rings = View::new(lock.as_fd(), len).map_err(|e| Error::io("map the rings", e))?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|e| Error::io("lock the rings", e))?;
+        Ok(Self { layout, code_len, rings, opened: clock::tsc(), lock })
+    }
+
+    /// Says that the areas are nobody's any more, and lets nothing be recorded.
+    pub(crate) fn abandon(&self) {
+        for index in 0..self.layout.rings.count {
+            Ring::of(&self.rings, &self.layout.rings, index).close();
+        }
+        // Our end would do the same.
+        let _ = flock(&self.lock, FlockOperation::Unlock);
     }
 
     /// Takes all memory of the rings now, charged to us and not to the target, and lets the target
@@ -224,7 +243,7 @@ pub(crate) fn open_memfds(pid: u32) -> Vec<u64> {
 }
 
 /// Fills in the code, and lets nobody write it from then on.
-fn write_code(file: &File, code: &[u8], len: u64) -> Result<(), Error> {
+pub(crate) fn write_code(file: &File, code: &[u8], len: u64) -> Result<(), Error> {
     let failed = |e: std::io::Error| Error::io("write the code area", e);
     let len = usize::try_from(len).unwrap_or(usize::MAX);
     let view = View::new(file.as_fd(), len).map_err(failed)?;

@@ -2,7 +2,7 @@
 
 use crate::Error;
 use address::{Avma, Bias};
-use binary::Image;
+use binary::{Image, Segment};
 use process::{Maps, Process};
 use std::ops::Range;
 use std::path::Path;
@@ -19,17 +19,10 @@ pub(crate) struct Place {
 impl Place {
     /// Looks it up. Refuses a process whose code was remapped: what lies there is not the file.
     pub(crate) fn of(process: &Process, image: &Image) -> Result<Self, Error> {
-        const EXECUTABLE: u32 = 1;
-        const LOAD: u32 = 1;
         let unsuitable =
             |reason: &str| Error::Unsuitable { pid: process.pid(), reason: reason.to_owned() };
         let bias = process.bias(image.base())?;
-        let code = image
-            .segments()
-            .iter()
-            .filter(|s| s.kind == LOAD && s.flags & EXECUTABLE != 0)
-            .max_by_key(|s| s.file_size)
-            .ok_or_else(|| unsuitable("its file has no code"))?;
+        let code = code_segment(image).ok_or_else(|| unsuitable("its file has no code"))?;
         let start = bias.to_avma(code.address);
         let text = start..start.add(code.file_size);
         let maps = process.maps()?;
@@ -42,6 +35,14 @@ impl Place {
         }
         Ok(Self { bias, text })
     }
+}
+
+/// The segment that holds the code: the largest that may be run.
+pub(crate) fn code_segment(image: &Image) -> Option<&Segment> {
+    const EXECUTABLE: u32 = 1;
+    const LOAD: u32 = 1;
+    let code = image.segments().iter().filter(|s| s.kind == LOAD && s.flags & EXECUTABLE != 0);
+    code.max_by_key(|segment| segment.file_size)
 }
 
 /// Whether all of `text` shows the file `exe` from `offset` on. A program that changes the
