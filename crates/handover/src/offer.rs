@@ -126,7 +126,8 @@ mod tests {
     fn an_offer_that_cannot_be_meant_is_told_apart() {
         assert!(offer().fits(7, TEXT));
         assert!(!offer().fits(8, TEXT));
-        let wrong: [(&str, fn(&mut Offer)); 16] = [
+        type Change = fn(&mut Offer);
+        let wrong: [(&str, Change); 16] = [
             ("no code", |o| o.code.len = 0),
             ("half a page", |o| o.code.len = 100),
             ("a start within a page", |o| o.rings.start += 8),
