@@ -10,6 +10,7 @@ mod calls;
 mod compiler;
 mod http;
 mod setup;
+mod spans;
 mod states;
 mod statistics;
 mod store;
@@ -31,7 +32,7 @@ const LATEST: &str = "bench/latest.json";
 /// How much to measure.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Rounds of calls and of the server: twice as many.
+    /// Rounds of calls and spans, and of the server: twice as many.
     #[arg(long, default_value_t = 12)]
     rounds: usize,
     /// Rounds of everything else.
@@ -70,10 +71,12 @@ enum Part {
     Caddy,
     /// Every change of state of every goroutine.
     States,
+    /// Requests of Debian's caddy as spans.
+    Spans,
 }
 
 impl Part {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Call,
         Self::Http,
         Self::Attach,
@@ -82,6 +85,7 @@ impl Part {
         Self::Compile,
         Self::Caddy,
         Self::States,
+        Self::Spans,
     ];
 
     /// What its keys begin with.
@@ -95,6 +99,7 @@ impl Part {
             Self::Compile => "compile.",
             Self::Caddy => "caddy.",
             Self::States => "states.",
+            Self::Spans => "spans.",
         }
     }
 }
@@ -182,6 +187,11 @@ fn measure(
         Part::Caddy => {
             let caddy = caddy::Caddy::find()?;
             results.repeat(few, |number, rounds| caddy::round(programs, &caddy, number, rounds))
+        }
+        Part::Spans => {
+            let caddy = caddy::Caddy::find()?;
+            let watched = spans::Watched::start(programs, &caddy)?;
+            results.repeat(args.rounds, |number, rounds| watched.round(programs, number, rounds))
         }
         Part::States => {
             let server = http::Server::start(programs)?;

@@ -28,7 +28,7 @@ pub struct Args {
     #[arg(long = "mode")]
     modes: Vec<Mode>,
     /// Integration test of the gospect crate that is run per cell: trace_core, sched_core, spans_core,
-    /// goroutines_core (which captures nothing: no backend); about
+    /// spans_grpc_core, goroutines_core (which captures nothing: no backend); about
     /// values, where there is debug information: trace_nested, trace_values, trace_random.
     #[arg(long, default_value = "trace_core")]
     suite: String,
@@ -131,7 +131,7 @@ fn wanted<T: PartialEq>(chosen: &[T], it: &T) -> bool {
 /// The build modes that a suite is for.
 fn modes_of(suite: &str) -> &'static [Mode] {
     match suite {
-        "trace_nested" | "trace_values" | "trace_random" => &Mode::WITH_VALUES,
+        "trace_nested" | "trace_values" | "trace_random" | "spans_grpc_core" => &Mode::WITH_VALUES,
         _ => &Mode::ALL,
     }
 }

@@ -201,6 +201,8 @@ impl SpanBuilder {
                 self.begin_server(call, &values);
             }
             Role::ClientRequest => self.begin_client(call, &values),
+            // Every transaction is rolled back once more when it is over.
+            Role::Database(_) if values.int(Field::Over).is_ok_and(|over| over != 0) => {}
             Role::Database(operation) => {
                 let (name, attributes) =
                     database::asked(operation, &values, self.options.statements);

@@ -88,6 +88,8 @@ pub enum Field {
     Context,
     /// Text of a statement.
     Statement,
+    /// Not 0 when there is nothing to be asked any more.
+    Over,
     /// An error.
     Error,
     /// Text of an error, when it is a plain one.
@@ -227,6 +229,8 @@ const fn rpc_status(function: &'static str) -> Sensor {
 }
 
 const FIRST: &[Read] = &[read(Field::Error, "~r0")];
+/// `atomic.Bool`, and a number before Go 1.21.
+const ROLLING_BACK: &[Read] = &[read(Field::Over, "tx.done.v"), read(Field::Over, "tx.done")];
 const ROLLED_BACK: &[Read] = &[FIRST[0], read(Field::ErrorText, "~r0.(*errors.errorString).s")];
 const SECOND: &[Read] = &[read(Field::Error, "~r1")];
 const QUERY: &[Read] = &[read(Field::Statement, "query")];
@@ -424,7 +428,10 @@ pub const SENSORS: &[Sensor] = &[
     sql("database/sql.(*Conn).BeginTx", "BEGIN", "ctx", SECOND),
     sql("database/sql.(*Tx).Commit", "COMMIT", "tx.ctx", FIRST),
     // Its exported sibling is inlined. One of a transaction that is over asks for nothing.
-    sql("database/sql.(*Tx).rollback", "ROLLBACK", "tx.ctx", ROLLED_BACK),
+    Sensor {
+        entry: ROLLING_BACK,
+        ..sql("database/sql.(*Tx).rollback", "ROLLBACK", "tx.ctx", ROLLED_BACK)
+    },
     sql("database/sql.(*DB).PingContext", "PING", "ctx", FIRST),
     sql("database/sql.(*Conn).PingContext", "PING", "ctx", FIRST),
 ];

@@ -33,6 +33,14 @@ const WAYS: [Way; 4] = [
     ("uprobe_one", false, Some(("uprobe", ONE))),
 ];
 
+/// What asking gave.
+pub struct Load {
+    /// Requests that were answered rightly: all of them.
+    pub requests: f64,
+    /// Median of the requests' times, microseconds.
+    pub p50_us: f64,
+}
+
 /// Where caddy is, and a folder for what it writes.
 pub struct Caddy {
     program: PathBuf,
@@ -62,6 +70,30 @@ impl Caddy {
         let path = self.folder.join(format!("Caddyfile-{port}"));
         fs::write(&path, text).with_context(|| format!("failed to write {}", path.display()))?;
         Ok((path, address))
+    }
+
+    /// One that answers, and its address.
+    pub fn serve(&self) -> anyhow::Result<(Running, String)> {
+        let (config, address) = self.configure()?;
+        let mut args = ["run", "--adapter", "caddyfile", "--config"].map(str::to_owned).to_vec();
+        args.push(config.to_string_lossy().into_owned());
+        let running = self.start(&self.program, &args);
+        answers(&address)?;
+        Ok((running, address))
+    }
+
+    /// Asks so often, so many requests at a time.
+    pub fn ask(
+        &self,
+        programs: &Programs,
+        address: &str,
+        requests: u32,
+        at_once: u32,
+    ) -> anyhow::Result<Load> {
+        let (requests, at_once) = (requests.to_string(), at_once.to_string());
+        let done = finished(asking(programs, address, &requests, &at_once, "60s"))?;
+        let number = |key: &str| done[key].as_f64().with_context(|| format!("no {key}"));
+        Ok(Load { requests: number("requests")?, p50_us: number("p50_ns")? / 1e3 })
     }
 
     /// `program` with `args`, in an environment where caddy writes into our folder only.

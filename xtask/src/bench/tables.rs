@@ -71,6 +71,7 @@ impl Tables<'_> {
             "store" => self.store(),
             "compile" => self.compile(),
             "caddy" => self.caddy(),
+            "spans" => self.spans(),
             "states-ping" => self.states_ping(),
             "states-http" => self.states_http(),
             "thesis" => self.thesis(),
@@ -290,6 +291,23 @@ impl Tables<'_> {
         let head = ["", "functions", "mean, µs", "SD, µs", "p50, µs", "p99, µs", "CPU, µs"];
         let more = ["records lost", "memory, MiB", "start to first answer, ms", "right answers"];
         table(&[&head[..], &more].concat(), rows)
+    }
+
+    fn spans(&self) -> String {
+        let rows = ["untraced", "trampoline", "uprobe"].map(|way| {
+            let key = |what: &str| format!("spans.{way}.{what}");
+            let ratio = self.cell(&key("/untraced.cpu"));
+            vec![
+                way.to_owned(),
+                self.cell(&key("cpu_us")),
+                if way == "untraced" { "1".to_owned() } else { ratio },
+                self.cell(&key("p50_us")),
+                self.cell(&key("gospect_cpu_us")),
+                self.percent(&key("lost_share")),
+            ]
+        });
+        let head = ["per request", "caddy's CPU, µs", "ratio to untraced", "p50, µs"];
+        table(&[&head[..], &["gospect's CPU, µs", "records lost"]].concat(), rows)
     }
 
     fn states_ping(&self) -> String {

@@ -297,6 +297,13 @@ fn databases_are_asked_within_requests() {
         let over = text("sql: transaction has already been committed or rolled back");
         let error = (Field::Error, Value::Interface { type_word: 1, data: 0 });
         story.enter(4, ROLLBACK, &[]).done(4, ROLLBACK, &[error, (Field::ErrorText, over)]);
+        // The same, by a goroutine of its own and known at once: nobody sees its end.
+        story.enter(5, ROLLBACK, &[(Field::Over, Value::Uint(1))]).leave(
+            5,
+            ROLLBACK,
+            End::Open,
+            &[],
+        );
         story.respond(4, 0xa0, 200);
         let lines = story.told();
         let attributes = story.spans.iter().take(3).map(|span| format!("{:?}\n", span.attributes));
@@ -306,7 +313,7 @@ fn databases_are_asked_within_requests() {
 SELECT | client t0 s1 tree s2 under s2 by frame | g4 2-3 us unset 1 left
 other_sql | client t0 s3 tree s2 under s2 by frame | g4 4-5 us unset 1 left
 COMMIT | client t0 s4 tree s2 under s2 by frame | g4 6-7 us error 1 left
-GET | server t0 s2 tree s2 | g4 1-14 us unset 0 left
+GET | server t0 s2 tree s2 | g4 1-16 us unset 0 left
 [(\"db.operation.name\", Text(\"SELECT\")), (\"db.system.name\", Text(\"other_sql\"))]
 [(\"db.system.name\", Text(\"other_sql\"))]
 [(\"db.operation.name\", Text(\"COMMIT\")), (\"db.system.name\", Text(\"other_sql\")), \

@@ -1,0 +1,91 @@
+//! Requests of Debian's caddy as spans: what they cost it, on both backends.
+
+use std::process::Command;
+
+use anyhow::ensure;
+use testkit::Running;
+
+use super::Rounds;
+use super::caddy::{Caddy, Load};
+use super::setup::{BACKENDS, LIMIT, Programs, cpu_ns, end, lost_share};
+
+/// Requests that are measured at once, and how many are asked for at a time.
+const REQUESTS: u32 = 20_000;
+const AT_ONCE: u32 = 4;
+
+/// A caddy that lives through all rounds: what one process pays is compared with what the same one pays
+/// without gospect.
+pub struct Watched<'a> {
+    caddy: &'a Caddy,
+    address: String,
+    running: Running,
+}
+
+impl<'a> Watched<'a> {
+    /// Starts it and asks it so much that its heap has found its size.
+    pub fn start(programs: &Programs, caddy: &'a Caddy) -> anyhow::Result<Self> {
+        let (running, address) = caddy.serve()?;
+        let watched = Self { caddy, address, running };
+        watched.ask(programs)?;
+        Ok(watched)
+    }
+
+    /// Asks, and gives caddy's CPU per request in microseconds and the median time of a request.
+    fn ask(&self, programs: &Programs) -> anyhow::Result<(f64, f64)> {
+        let before = cpu_ns(self.running.pid())?;
+        let Load { requests, p50_us } =
+            self.caddy.ask(programs, &self.address, REQUESTS, AT_ONCE)?;
+        ensure!(requests == f64::from(REQUESTS), "{requests} requests of {REQUESTS}");
+        Ok(((cpu_ns(self.running.pid())? - before) / requests / 1e3, p50_us))
+    }
+
+    /// One round: each backend once, untraced before and after it, so that a machine that gets slower or
+    /// faster meanwhile does not count. The backends take turns in being first.
+    pub fn round(
+        &self,
+        programs: &Programs,
+        number: usize,
+        rounds: &mut Rounds,
+    ) -> anyhow::Result<()> {
+        let plain = |rounds: &mut Rounds| -> anyhow::Result<f64> {
+            let (cpu_us, p50_us) = self.ask(programs)?;
+            rounds.add("spans.untraced.cpu_us".to_owned(), cpu_us);
+            rounds.add("spans.untraced.p50_us".to_owned(), p50_us);
+            Ok(cpu_us)
+        };
+        let mut before = plain(rounds)?;
+        for turn in 0..BACKENDS.len() {
+            let backend = BACKENDS[(turn + number) % BACKENDS.len()];
+            let key = |what: &str| format!("spans.{backend}.{what}");
+            let pid = self.running.pid().to_string();
+            let args = ["spans", "--backend", backend, "--format", "json", "-p", &pid];
+            let args = [&args[..], &["--ring", "64"]].concat();
+            let gospect = Running::start(&programs.gospect, &args);
+            gospect.wait_error_line(LIMIT, |line| line.contains("watching"));
+            let own_before = cpu_ns(gospect.pid())?;
+            let (cpu_us, p50_us) = self.ask(programs)?;
+            let own_us = (cpu_ns(gospect.pid())? - own_before) / f64::from(REQUESTS) / 1e3;
+            let summary = end(gospect)?;
+            // None is missing, unless records were lost.
+            let lost = lost_share(&summary);
+            ensure!(lost > 0.0 || summary["spans"] == REQUESTS, "{backend}: {summary}");
+            let after = plain(rounds)?;
+            rounds.add(key("cpu_us"), cpu_us);
+            rounds.add(key("p50_us"), p50_us);
+            rounds.add(key("gospect_cpu_us"), own_us);
+            rounds.add(key("lost_share"), lost);
+            rounds.add(key("/untraced.cpu"), cpu_us / ((before + after) / 2.0));
+            before = after;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Watched<'_> {
+    fn drop(&mut self) {
+        // It ends with the benchmark; that it has ended already is no failure.
+        let kill = format!("kill -TERM {}", self.running.pid());
+        let _ = Command::new("sh").args(["-c", &kill]).status();
+        self.running.wait(LIMIT);
+    }
+}
