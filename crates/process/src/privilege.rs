@@ -7,6 +7,8 @@ use std::os::unix::fs::MetadataExt as _;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Capability {
+    /// Write to `/proc` entries of other users, such as their memory.
+    DacOverride = 1,
     /// Read `/proc` entries and executables of other users.
     DacReadSearch = 2,
     /// Look into and stop other users' processes.
@@ -86,19 +88,22 @@ pub fn is_ignored(signal: i32) -> bool {
 pub fn why_inaccessible(pid: u32) -> Option<String> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let capabilities = Capabilities::own();
-    if capabilities.has(Capability::SysPtrace) {
-        // Yama's mode 3 forbids attaching to everyone; reading memory stays allowed.
-        return None;
-    }
     let own = rustix::process::geteuid().as_raw();
     let uid = field(&status, "Uid").and_then(|ids| ids.split_whitespace().next()?.parse().ok());
+    let owner = fs::metadata(format!("/proc/{pid}/stat")).ok()?.uid();
+    if capabilities.has(Capability::SysPtrace) {
+        // Yama's mode 3 forbids attaching to everyone; reading memory stays allowed. The entries' modes
+        // are asked beside that.
+        return why_unopened(owner, own, capabilities);
+    }
     if let Some(uid) = uid.filter(|&uid: &u32| uid != own) {
+        let needed =
+            if own == 0 { "CAP_SYS_PTRACE is missing" } else { "run as root or as that user" };
         return Some(format!(
-            "process {pid} belongs to user {uid} and we are user {own}: run as root or as that user"
+            "process {pid} belongs to user {uid} and we are user {own}: {needed}"
         ));
     }
     // The kernel gives the entries of a process that is not dumpable to root.
-    let owner = fs::metadata(format!("/proc/{pid}/stat")).ok()?.uid();
     if owner != own {
         return Some(format!(
             "process {pid} is not dumpable (file capabilities, setuid, or PR_SET_DUMPABLE 0): run as root"
@@ -110,6 +115,18 @@ pub fn why_inaccessible(pid: u32) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// Why entries that belong to `owner` cannot be opened by user `own` with CAP_SYS_PTRACE.
+fn why_unopened(owner: u32, own: u32, capabilities: Capabilities) -> Option<String> {
+    if owner == own || capabilities.has(Capability::DacOverride) {
+        return None;
+    }
+    let missing = match capabilities.has(Capability::DacReadSearch) {
+        true => "to write there CAP_DAC_OVERRIDE is missing",
+        false => "CAP_DAC_READ_SEARCH is missing, or to write there CAP_DAC_OVERRIDE",
+    };
+    Some(format!("it belongs to user {owner} and we are user {own}: {missing}"))
 }
 
 fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
@@ -135,6 +152,16 @@ mod tests {
         assert_eq!(field(status, "Seccomp"), Some("2"));
         assert_eq!(field(status, "Missing"), None);
         assert_eq!(chosen("none [integrity] confidentiality\n"), Some("integrity"));
+        let reads = Capabilities(1 << 2);
+        assert_eq!(why_unopened(7, 7, Capabilities(0)), None);
+        assert_eq!(why_unopened(7, 0, Capabilities(1 << 1)), None);
+        assert_eq!(
+            why_unopened(7, 0, reads).as_deref(),
+            Some(
+                "it belongs to user 7 and we are user 0: to write there CAP_DAC_OVERRIDE is missing"
+            )
+        );
+        assert!(why_unopened(7, 0, Capabilities(0)).is_some_and(|why| why.contains("READ_SEARCH")));
         let bpf = Capabilities(1 << 39);
         assert!(bpf.has(Capability::Bpf) && !bpf.has(Capability::Perfmon));
     }

@@ -108,19 +108,25 @@ fn rights(report: &mut Report) {
         (Capability::Bpf, "CAP_BPF", "load BPF programs"),
         (Capability::Perfmon, "CAP_PERFMON", "attach probes"),
         (Capability::SysPtrace, "CAP_SYS_PTRACE", "look into processes of other users"),
+        (Capability::DacReadSearch, "CAP_DAC_READ_SEARCH", "read memory of other users' processes"),
+        (Capability::DacOverride, "CAP_DAC_OVERRIDE", "put trampolines into those"),
     ];
     for (capability, name, purpose) in needed {
-        // CAP_SYS_ADMIN still includes the first two (kernel/bpf/token.c, bpf_capable).
-        let implied = capability != Capability::SysPtrace && own.has(Capability::SysAdmin);
+        let implied = match capability {
+            // CAP_SYS_ADMIN still includes these (kernel/bpf/token.c, bpf_capable).
+            Capability::Bpf | Capability::Perfmon => own.has(Capability::SysAdmin),
+            // Whoever may write may read (fs/namei.c, generic_permission).
+            Capability::DacReadSearch => own.has(Capability::DacOverride),
+            _ => false,
+        };
         if own.has(capability) || implied {
             report.add("rights", name, Status::Ok, format!("held: may {purpose}"));
         } else {
-            report.add(
-                "rights",
-                name,
-                Status::Fail,
-                format!("missing: cannot {purpose}; run as root"),
-            );
+            // These are asked for by some features only (SECURITY.md).
+            let is_needed =
+                !matches!(capability, Capability::DacReadSearch | Capability::DacOverride);
+            let status = if is_needed { Status::Fail } else { Status::Note };
+            report.add("rights", name, status, format!("missing: cannot {purpose}; run as root"));
         }
     }
     let limits = Restrictions::now();
