@@ -126,6 +126,7 @@ impl Pipeline {
         let needed = filter.is_some() || options.keep_names;
         let details = Options {
             enters: needed || matches!(show, Show::Text(_) | Show::Spans(_)),
+            panics: matches!(show, Show::Spans(_)),
             ..Options::default()
         };
         let timeline = Timeline::new(Arc::clone(&plan), details);

@@ -92,6 +92,20 @@ fn root_recordings_tell_what_was_told_live() {
             assert!(!live.is_empty());
             assert_eq!(live, recorded, "{fixture} {backend}");
         }
+        let program = program("services");
+        let line = ["spans", "--backend", &backend, "--record", file, "--"];
+        let command = [program.to_str().unwrap(), "-part", "work"];
+        let live = gospect().run(&[&line[..], &command].concat());
+        live.expect_code(0);
+        let recorded = gospect().run(&["report", file]);
+        recorded.expect_code(0);
+        let is_span = |line: &&str| line.contains(" g") && line.contains("GET");
+        let without_trace = |line: &str| line.split("  trace=").next().unwrap().to_owned();
+        let text = |output: &Output| -> Vec<String> {
+            output.stdout.lines().filter(is_span).map(without_trace).collect()
+        };
+        assert!(text(&live).len() > 20, "{}", live.stdout);
+        assert_eq!(text(&live), text(&recorded), "{backend}");
         std::fs::remove_file(file).unwrap();
     }
 }

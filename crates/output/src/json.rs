@@ -58,6 +58,7 @@ impl Json {
                 }
             }
             Event::Panic(panic) => self.panic(panic, symbols),
+            Event::Panicking(_) => return Ok(()),
             Event::Gap { cpu, from_ns, to_ns, lost } => self.gap(*cpu, *from_ns, *to_ns, *lost),
             Event::ProcessExit { pid, .. } => {
                 self.places.forget(*pid);

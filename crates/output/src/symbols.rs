@@ -72,7 +72,9 @@ impl SymbolTable {
     pub fn observe(&mut self, event: &Event, symbols: &dyn Symbolizer) {
         match event {
             Event::Enter(call) | Event::Leave(call) => self.observe_call(call, symbols),
-            Event::Panic(panic) => self.observe_type(panic.pid, panic.type_word, symbols),
+            Event::Panic(panic) | Event::Panicking(panic) => {
+                self.observe_type(panic.pid, panic.type_word, symbols)
+            }
             _ => {}
         }
     }

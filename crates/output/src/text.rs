@@ -95,6 +95,7 @@ impl Text {
             Event::Enter(call) => self.enter(call, symbols, out),
             Event::Leave(call) => self.leave(call, symbols, out),
             Event::Panic(panic) => self.panic(panic, symbols, out),
+            Event::Panicking(_) => Ok(()),
             Event::Gap { cpu, from_ns, to_ns, lost } => {
                 let since = match from_ns {
                     0 => "the beginning".to_owned(),

@@ -21,6 +21,7 @@ use crate::trace_context::{self, TRACEPARENT};
 use open::{Open, Panicked};
 use probe::Plan;
 use probe::handover::HandOver;
+use probe::value::Value;
 use std::collections::HashMap;
 use std::sync::Arc;
 use timeline::{Call, End, Event, Symbolizer};
@@ -28,6 +29,9 @@ use timeline::{Call, End, Event, Symbolizer};
 /// Text of `http.ErrAbortHandler` (net/http/server.go): a handler that panics with it wants the
 /// response cut off, and nothing logged.
 const ABORT: &[u8] = b"net/http: abort Handler";
+
+/// What `errors.New` gives, as that one is.
+const PLAIN_ERROR: &str = "*errors.errorString";
 
 /// Text of `sql.ErrTxDone` (database/sql/sql.go): nothing was asked of the database.
 const OVER: &[u8] = b"sql: transaction has already been committed or rolled back";
@@ -158,6 +162,7 @@ impl SpanBuilder {
             Event::Enter(call) => self.enter(call, symbols, out),
             Event::Leave(call) => self.leave(call, symbols, out),
             Event::ProcessExit { pid, .. } => self.end_process(*pid, out),
+            Event::Panicking(panic) => self.panicking(panic, symbols),
             Event::Panic(_) | Event::Gap { .. } => {}
         }
     }
@@ -225,7 +230,6 @@ impl SpanBuilder {
                     }
                 }
             }
-            Role::Panic => self.panic(call, &values, symbols),
             Role::RpcServer => {
                 self.close_answered(key, out);
                 self.begin_rpc_server(call, &values);
@@ -302,7 +306,7 @@ impl SpanBuilder {
                     open.is_hijacked = true;
                 }
             }
-            Role::Panic | Role::ServerHeader | Role::RpcStatus | Role::RpcStreamEnd => {}
+            Role::ServerHeader | Role::RpcStatus | Role::RpcStreamEnd => {}
         }
     }
 
@@ -410,20 +414,21 @@ impl SpanBuilder {
         spans.find(|open| open.context.span == origin && is_server(open))
     }
 
-    fn panic(&mut self, call: &Call, values: &Values<'_>, symbols: &dyn Symbolizer) {
-        if self.innermost((call.pid, call.goid)).is_none() {
+    fn panicking(&mut self, panic: &timeline::Panic, symbols: &dyn Symbolizer) {
+        let key = (panic.pid, panic.goid);
+        if self.innermost(key).is_none() {
             return;
         }
-        let is_abort = values.bytes(Field::PanicText).is_ok_and(|(text, _)| text == ABORT);
-        let descriptor = values.dynamic_type(Field::PanicValue).ok().flatten();
-        let name = match descriptor {
-            _ if is_abort => Some("net/http.ErrAbortHandler".to_owned()),
-            Some(descriptor) => symbols.type_name(call.pid, descriptor).map(|(name, _)| name),
-            None => None,
+        let is_abort =
+            matches!(&panic.text, Some(Value::String { bytes, .. }) if **bytes == *ABORT);
+        let name = match symbols.type_name(panic.pid, panic.type_word) {
+            Some((name, _)) if is_abort && name == PLAIN_ERROR => {
+                "net/http.ErrAbortHandler".to_owned()
+            }
+            Some((name, _)) => name,
+            None => "panic".to_owned(),
         };
-        let panicked =
-            Panicked { name: name.unwrap_or_else(|| "panic".to_owned()), ts_ns: call.start_ns };
-        self.panics.insert((call.pid, call.goid), panicked);
+        self.panics.insert(key, Panicked { name, ts_ns: panic.ts_ns });
     }
 
     /// Without an open span nobody asks for a goroutine's panic any more.

@@ -21,8 +21,6 @@ pub enum Role {
     Route,
     /// A handler takes the connection over.
     Hijack,
-    /// A goroutine panics.
-    Panic,
     /// A client sends a request and waits for the header of the response.
     ClientRequest,
     /// A gRPC server handles a call for as long as it runs.
@@ -94,10 +92,6 @@ pub enum Field {
     Error,
     /// Text of an error, when it is a plain one.
     ErrorText,
-    /// What a panic carries.
-    PanicValue,
-    /// Its text, when it is a plain error.
-    PanicText,
 }
 
 /// One value of a sensor.
@@ -236,8 +230,8 @@ const SECOND: &[Read] = &[read(Field::Error, "~r1")];
 const QUERY: &[Read] = &[read(Field::Statement, "query")];
 const PREPARED: &[Read] = &[read(Field::Statement, "s.query")];
 
-/// All sensors. Functions and fields are those of net/http (`server.go`, `servemux121.go`, `transport.go`) database/sql
-/// (`sql.go`) and runtime (`panic.go`) of Go 1.19 to 1.27, and of google.golang.org/grpc 1.63 to 1.85
+/// All sensors. Functions and fields are those of net/http (`server.go`, `servemux121.go`, `transport.go`) and database/sql
+/// (`sql.go`) of Go 1.19 to 1.27, and of google.golang.org/grpc 1.63 to 1.85
 /// (`server.go`, `call.go`, `stream.go`, `internal/transport`).
 pub const SENSORS: &[Sensor] = &[
     Sensor {
@@ -318,13 +312,6 @@ pub const SENSORS: &[Sensor] = &[
         role: Role::Hijack,
         entry: &[read(Field::Response, "&w.status")],
         exit: &[read(Field::Error, "err")],
-        context: None,
-    },
-    Sensor {
-        function: "runtime.gopanic",
-        role: Role::Panic,
-        entry: &[read(Field::PanicValue, "e"), read(Field::PanicText, "e.(*errors.errorString).s")],
-        exit: &[],
         context: None,
     },
     Sensor {

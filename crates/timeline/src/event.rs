@@ -127,6 +127,8 @@ pub enum Event {
     Leave(Call),
     /// The process ends by an unrecovered panic.
     Panic(Panic),
+    /// A panic began; only where it is asked for ([`crate::Options::panics`]).
+    Panicking(Panic),
     /// Records were lost on `cpu` between two times.
     Gap {
         /// CPU or ring.

@@ -45,11 +45,13 @@ pub struct Options {
     /// Whether [`Event::Enter`] is produced. Default true; text and filters need it, JSON alone
     /// does not.
     pub enters: bool,
+    /// Whether [`Event::Panicking`] is produced. Default false.
+    pub panics: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { limits: Limits::default(), enters: true }
+        Self { limits: Limits::default(), enters: true, panics: false }
     }
 }
 
@@ -468,6 +470,9 @@ impl Timeline {
         let understood = match witness {
             Witness::Panic if on_own_stack => {
                 let value = witness::panic_value(record, &mut fields);
+                if self.options.panics {
+                    out.say(Event::Panicking(value.clone()));
+                }
                 let key = Key::Own(record.goid);
                 self.make_room_for_stack(record.pid, key, record.ts_ns, out);
                 let place = self.table.make(record.pid, key);

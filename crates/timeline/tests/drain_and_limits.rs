@@ -120,7 +120,7 @@ fn too_many_open_calls_give_up_the_outer_half() {
     }
     let limits = Limits { frames: 4, ..Limits::default() };
     let plan = Arc::new(story.plan.clone());
-    let mut timeline = Timeline::new(plan, Options { limits, enters: false });
+    let mut timeline = Timeline::new(plan, Options { limits, enters: false, ..Options::default() });
     let events = push(&mut timeline, &story.records);
     let lost = [(1, End::Lost), (0, End::Lost)];
     let returned = [(4, End::Return), (3, End::Return), (2, End::Return)];
@@ -136,7 +136,7 @@ fn too_many_stacks_give_up_the_oldest() {
     }
     let limits = Limits { stacks: 2, ..Limits::default() };
     let plan = Arc::new(story.plan.clone());
-    let mut timeline = Timeline::new(plan, Options { limits, enters: false });
+    let mut timeline = Timeline::new(plan, Options { limits, enters: false, ..Options::default() });
     let mut events = push(&mut timeline, &story.records);
     timeline.finish(story.now(), &mut events);
     let who: Vec<(u64, End)> = events

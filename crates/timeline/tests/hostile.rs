@@ -101,7 +101,7 @@ proptest! {
         drain_at in 0usize..400,
     ) {
         let limits = Limits { frames, stacks, bytes: 4096 };
-        let mut timeline = Timeline::new(plan(), Options { limits, enters: true });
+        let mut timeline = Timeline::new(plan(), Options { limits, enters: true, panics: true });
         let mut events = Vec::new();
         for (i, raw) in records.iter().enumerate() {
             if i == drain_at {

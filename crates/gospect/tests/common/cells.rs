@@ -3,12 +3,12 @@
 //! `GOSPECT_TEST_ROUNDS` says how many rounds; captures have 100 of them at the most.
 #![allow(dead_code, reason = "each suite takes what it needs")]
 
-use super::rounds::as_built;
+use super::rounds::of_version;
 use super::trees::{as_text, spans, spans_line, times, trees};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
-use testkit::{Gospect, Mode, Output, selected};
+use testkit::{Gospect, Output, selected};
 
 const LIMIT: Duration = Duration::from_secs(600);
 
@@ -51,7 +51,7 @@ pub fn watch(
 /// Every round of a program, `quick` of them if nothing else is said, has these trees and no other ones.
 #[track_caller]
 pub fn expect(program: &Path, args: &[&str], round: &str, quick: usize) {
-    let round = as_built(round, &selected(), Mode::selected());
+    let round = of_version(round, &selected());
     for backend in backends() {
         let told = format!("{} {args:?} {backend}", program.display());
         let (mut left, mut all) = (rounds(quick), BTreeMap::new());

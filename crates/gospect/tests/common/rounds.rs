@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each suite takes what it needs")]
 
 use std::fmt::Write as _;
-use testkit::{Mode, Toolchain};
+use testkit::Toolchain;
 
 /// Who works for whom: see `fixtures/go/services/work.go`.
 pub const WORK: &str = "\
@@ -100,22 +100,9 @@ pub fn many() -> String {
     text
 }
 
-/// What is told of a program of that Go, built so. Without debug information nothing names what a panic
-/// carries.
-pub fn as_built(round: &str, go: &Toolchain, mode: Mode) -> String {
+/// What is told of a program of that Go.
+pub fn of_version(round: &str, go: &Toolchain) -> String {
     // The type of the error that `ResponseHeaderTimeout` gives (`net/http/transport.go`).
     let timeout = if go.minor < 23 { "*http.httpError" } else { "*http.timeoutError" };
-    let round = round.replace("*http.timeoutError", timeout);
-    if mode.has_dwarf() {
-        return round;
-    }
-    let lines = round.lines().map(|line| match line.ends_with("failed [exception]") {
-        true => {
-            let known = ["*errors.errorString", "net/http.ErrAbortHandler"];
-            let line = known.iter().fold(line.to_owned(), |line, name| line.replace(name, "panic"));
-            line + "\n"
-        }
-        false => format!("{line}\n"),
-    });
-    lines.collect()
+    round.replace("*http.timeoutError", timeout)
 }

@@ -138,17 +138,17 @@ GET | client t10 s11 tree s11 | g20 17-18 us unset 0 left
 #[test]
 fn handlers_end_in_every_way() {
     let mut story = Story::new();
-    let error = [(Field::PanicValue, Value::Interface { type_word: 1, data: 0xc0 })];
-    let abort = [error[0].clone(), (Field::PanicText, text("net/http: abort Handler"))];
-    let panics = |story: &mut Story, given: Given<'_>| {
-        story.request(4, 0xa0, "/p", none()).enter(4, PANIC, given);
-        story.leave(4, PANIC, End::Panic, &[]).leave(4, HANDLE, End::Panic, &[]);
+    let panics = |story: &mut Story, type_word, said| {
+        story.request(4, 0xa0, "/p", none()).panic(4, type_word, said);
+        story.leave(4, HANDLE, End::Panic, &[]);
     };
-    panics(&mut story, &error);
-    panics(&mut story, &abort);
-    panics(&mut story, &[(Field::PanicValue, Value::Interface { type_word: 9, data: 0 })]);
+    panics(&mut story, 1, "no");
+    panics(&mut story, 1, "net/http: abort Handler");
+    // The same text of another type, and a type without a name.
+    panics(&mut story, 2, "net/http: abort Handler");
+    panics(&mut story, 9, "no");
     // Recovered by the handler itself.
-    story.request(4, 0xa0, "/r", none()).enter(4, PANIC, &error).leave(4, PANIC, End::Panic, &[]);
+    story.request(4, 0xa0, "/r", none()).panic(4, 1, "no");
     story.respond(4, 0xa0, 200);
     story.request(4, 0xa0, "/h", none());
     let at = [(Field::Response, Value::Pointer(0xa0))];
@@ -157,20 +157,22 @@ fn handlers_end_in_every_way() {
     story.request(4, 0xa0, "/g", none()).leave(4, HANDLE, End::Goexit, &[]);
     story.request(5, 0xb0, "/o", none()).leave(5, HANDLE, End::Open, &[]);
     let expected = "\
-GET | server t0 s1 tree s1 | g4 1-4 us error 0 left
+GET | server t0 s1 tree s1 | g4 1-3 us error 0 left
   exception at 2 us [(\"exception.type\", Text(\"*errors.errorString\"))]
-GET | server t2 s3 tree s3 | g4 5-8 us error 0 left
-  exception at 6 us [(\"exception.type\", Text(\"net/http.ErrAbortHandler\"))]
-GET | server t4 s5 tree s5 | g4 9-12 us error 0 left
-  exception at 10 us [(\"exception.type\", Text(\"panic\"))]
-GET | server t6 s7 tree s7 | g4 13-20 us unset 0 left
-GET | server t8 s9 tree s9 | g4 21-24 us unset 0 left
-GET | server t10 s11 tree s11 | g4 25-26 us error 0 left
-GET | server t12 s13 tree s13 | g5 27-28 us unfinished unset 0 left
+GET | server t2 s3 tree s3 | g4 4-6 us error 0 left
+  exception at 5 us [(\"exception.type\", Text(\"net/http.ErrAbortHandler\"))]
+GET | server t4 s5 tree s5 | g4 7-9 us error 0 left
+  exception at 8 us [(\"exception.type\", Text(\"*net.OpError\"))]
+GET | server t6 s7 tree s7 | g4 10-12 us error 0 left
+  exception at 11 us [(\"exception.type\", Text(\"panic\"))]
+GET | server t8 s9 tree s9 | g4 13-19 us unset 0 left
+GET | server t10 s11 tree s11 | g4 20-23 us unset 0 left
+GET | server t12 s13 tree s13 | g4 24-25 us error 0 left
+GET | server t14 s15 tree s15 | g5 26-27 us unfinished unset 0 left
 ";
     assert_eq!(story.told(), expected);
     let hijacked = ("gospect.http.hijacked", Attribute::Bool(true));
-    assert!(story.spans[4].attributes.contains(&hijacked));
+    assert!(story.spans[5].attributes.contains(&hijacked));
 }
 
 #[test]

@@ -13,7 +13,6 @@ pub(super) const HEADER: &str = "net/http.(*chunkWriter).writeHeader";
 pub(super) const FINISH: &str = "net/http.(*response).finishRequest";
 pub(super) const ROUTE: &str = "net/http.(*ServeMux).findHandler";
 pub(super) const HIJACK: &str = "net/http.(*response).Hijack";
-pub(super) const PANIC: &str = "runtime.gopanic";
 pub(super) const CLIENT: &str = "net/http.(*Transport).roundTrip";
 
 /// Names of types by the addresses that the tests give them.
@@ -186,6 +185,22 @@ impl Story {
     /// A goroutine hands something to another one.
     pub(super) fn handed(&mut self, from: u64, to: u64) -> &mut Self {
         self.builder.handed(1, Some(from), to, &|| false);
+        self
+    }
+
+    /// A goroutine panics with a value of that type, in whose place that text is.
+    pub(super) fn panic(&mut self, goid: u64, type_word: u64, said: &str) -> &mut Self {
+        self.now_ns += 1000;
+        let panic = timeline::Panic {
+            pid: 1,
+            goid,
+            ts_ns: self.now_ns,
+            type_word,
+            data: 0xc0,
+            head: Vec::new(),
+            text: Some(text(said)),
+        };
+        self.push(&Event::Panicking(panic));
         self
     }
 
