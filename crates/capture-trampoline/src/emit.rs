@@ -19,6 +19,7 @@ mod condition;
 mod fetch;
 mod hook;
 mod live;
+mod map;
 mod pc_map;
 mod program;
 mod recorder;

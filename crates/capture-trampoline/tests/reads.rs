@@ -10,9 +10,9 @@ use capture_trampoline::layout::{DROPS, REJECTED};
 use common::hand::{FUNCTIONS, Hand};
 use common::machine::{Goroutine, Machine, State};
 use probe::interpret::{Registers, interpret_hit};
-use probe::random_programs::{Batch, WORDS};
+use probe::random_programs::{Batch, Random, WORDS};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use wire::{Field, FieldStatus, Fields, Op, OpCode, SiteKind};
+use wire::{Field, FieldStatus, Fields, MapKey, Op, OpCode, SiteKind};
 
 /// Reads that may fault and their landings, for the handler.
 static LOADS: AtomicPtr<(Avma, Avma)> = AtomicPtr::new(std::ptr::null_mut());
@@ -167,6 +167,119 @@ fn reads_are_those_of_the_reference_interpreter_whatever_can_be_read() {
     assert!(statuses[FieldStatus::Fault as usize] > 1000, "{statuses:?}");
     assert!(statuses[FieldStatus::Nil as usize] > 20, "{statuses:?}");
     assert!(FAULTS.load(Ordering::Relaxed) > 500 && system_hits > 1000);
+}
+
+/// Memory in which headers of maps lie, with groups in some of whose places keys are, and the headers. Some are
+/// nonsense, and some of what they lead to cannot be read.
+fn maps(random: &mut Random, memory: &mut [u64], start: u64, bad: &[u64]) -> Vec<u64> {
+    let text = start + 8;
+    memory[WORDS + 1] = u64::from_le_bytes(*b"Tracepar");
+    memory[WORDS + 2] = u64::from_le_bytes(*b"ent\0\0\0\0\0");
+    let groups = start + 8 * 600;
+    let address = |random: &mut Random| match random.below(40) {
+        0 => random.pick(bad),
+        1 => random.below(5000),
+        _ => groups + 8 * random.below(2000),
+    };
+    // Groups of 41 and 42 words lie at any place among these: what is a length in one is a key in another.
+    for index in 600..3000 {
+        memory[WORDS + index] = match random.below(16) {
+            0..3 => 11,
+            3 => text,
+            4 => text + random.below(4),
+            5 => address(random),
+            6 => random.below(20),
+            _ => 0,
+        };
+    }
+    let header = |number: u64| start + 8 * (16 + 8 * number);
+    for number in 0..64 {
+        let at = WORDS + 16 + 8 * number as usize;
+        let is_swiss = number % 2 == 0;
+        memory[at] = 30;
+        memory[at + 1] = random.below(8) << 8 | random.pick(&[0, 8]);
+        memory[at + 2] = if random.below(9) == 0 { 0 } else { address(random) };
+        memory[at + 3] = match is_swiss {
+            true => random.pick(&[0, 0, 1, 1, 1, 2]),
+            false if random.below(2) == 0 => 0,
+            false => address(random),
+        };
+        if is_swiss && memory[at + 3] == 1 {
+            // Table and directory are what would be the next header's last words.
+            (memory[at + 2], memory[at + 4]) = (header(number) + 32, header(number) + 24);
+            (memory[at + 5], memory[at + 6]) =
+                (address(random), random.pick(&[0, 1, 3, 7, 15, 63, 64, u64::MAX]));
+        }
+    }
+    (0..64).map(header).collect()
+}
+
+#[test]
+fn maps_are_searched_as_by_the_reference_interpreter() {
+    install_handler();
+    let hand = Hand::new();
+    let bad = bad_pages();
+    let programs = [true, false].map(|is_swiss| {
+        let key = MapKey { len: 11, elem_words: 3, is_swiss }.to_operand();
+        let first = i64::from_le_bytes(*b"Tracepar");
+        let search = [
+            Op::new(OpCode::Add, 0, i64::from_le_bytes(*b"ceparent")),
+            Op::new(OpCode::SetAux, 0, 0),
+            Op::new(OpCode::Reg, 3, 0),
+            Op::new(OpCode::MapElem, key, first),
+        ];
+        let all = [
+            &search[..],
+            &[Op::new(OpCode::EmitAcc, 8, 0)],
+            &search,
+            &[Op::new(OpCode::NilCheck, 0, 0), Op::new(OpCode::EmitBytes, 0, 24)],
+            &[Op::new(OpCode::Reg, 3, 0), Op::new(OpCode::EmitAcc, 8, 0)],
+        ];
+        all.concat()
+    });
+    let mut told = [0; 3];
+    for seed in 0..40 {
+        let mut random = Random::new(seed);
+        let mut memory = vec![0; 3 * WORDS];
+        let start = memory[WORDS..].as_ptr() as u64;
+        let headers = maps(&mut random, &mut memory, start, &bad);
+        for args in &programs {
+            let mut plan = hand.plan(args, &[]);
+            plan.sites.retain(|site| site.function == 0);
+            let machine = Machine::new(&hand, &plan, (1, 1 << 16), true);
+            assert_eq!(machine.emitted.refused, []);
+            let loads = machine.emitted.loads.clone().leak();
+            LOADS_LEN.store(loads.len(), Ordering::Release);
+            LOADS.store(loads.as_mut_ptr(), Ordering::Release);
+            let mut position = 0;
+            for header in &headers {
+                let g = Goroutine::new(5, 1 << 40, 5, 8);
+                let mut gpr = [0; 16];
+                gpr[3] = *header;
+                let before = state(gpr, g.address(), seed);
+                let after = machine.call(0, true, &before);
+                let registers = Registers {
+                    gpr: before.gpr,
+                    sp_first: after.gpr[4] - 8,
+                    xmm: Some(before.low_halves()),
+                    bias: machine.options.bias.0,
+                };
+                let want = interpret_hit(&[], args, &registers, g.address(), &read).unwrap();
+                let mut got = Vec::new();
+                machine.drain(0, &mut position, |header, rest| {
+                    got.push(machine.payload(&header, rest));
+                });
+                assert_eq!(got[0], want, "seed {seed}, header {header:#x}: {args:?}");
+                let first = Fields::new(&want).next().unwrap();
+                told[match (first.status, first.as_u64()) {
+                    (FieldStatus::Fault, _) => 0,
+                    (_, Some(0)) => 1,
+                    _ => 2,
+                }] += 1;
+            }
+        }
+    }
+    assert!(told.iter().all(|count| *count > 200), "faults, nothing, something: {told:?}");
 }
 
 #[test]

@@ -44,6 +44,16 @@ struct scratch {
 	/* Nothing of the hit is wanted. */
 	__u32 rejected;
 	struct block blocks[MAX_BLOCKS];
+	/* The search in a map that the op in hand goes on with: see probe/interpret/map.rs. */
+	__u32 map_seen;
+	__u32 map_left;
+	__u32 map_old_left;
+	__u32 map_goes_on;
+	__u64 map_group;
+	__u64 map_next;
+	__u64 map_old;
+	/* What was read of a header: the stack is small. */
+	__u64 map_words[2];
 	__u8 payload[MAX_PAYLOAD + MAX_FIELD_DATA];
 };
 
@@ -87,6 +97,7 @@ static __always_inline void fetch_start(struct scratch *s, const struct pt_regs 
 	s->open_blocks = 0;
 	s->has_last = 0;
 	s->rejected = 0;
+	s->map_goes_on = 0;
 	/* Hardware order: what the ops number registers by. */
 	s->gpr[0] = regs->ax;
 	s->gpr[1] = regs->cx;
@@ -397,6 +408,123 @@ static __always_inline void match(struct scratch *s, const struct op *op)
 	s->acc += size == 1 || size == 2 || size == 4 ? size : 8;
 }
 
+/* Bytes of a group of a map whose elements have so many. */
+static __always_inline __u32 group_size(int is_swiss, __u32 elem)
+{
+	return 8 + 8 * (16 + elem) + (is_swiss ? 0 : 8);
+}
+
+/* Finds the first group: 1 when there is none, -1 when it can not be read or there are too many. */
+static __always_inline int map_begin(struct scratch *s, int is_swiss, __u32 size)
+{
+	__u64 map = s->acc, *words = s->map_words, group, count = 1;
+	__u8 *bytes = (__u8 *)words;
+	__u32 log, same;
+
+	s->map_old = 0;
+	s->map_seen = 0;
+	if (is_swiss) {
+		if (read_user(words, sizeof(s->map_words), map + SWISS_DIR))
+			return -1;
+		group = words[0];
+		if (words[1] > 1)
+			return -1;
+		if (words[1]) {
+			if (read_user(words, sizeof(words[0]), group) ||
+			    read_user(words, sizeof(s->map_words), words[0] + SWISS_GROUPS))
+				return -1;
+			group = words[0];
+			count = words[1] + 1;
+		}
+	} else {
+		if (read_user(bytes, 2, map + HMAP_FLAGS))
+			return -1;
+		same = bytes[0] & HMAP_SAME_SIZE;
+		log = bytes[1];
+		if (log > 6 || read_user(words, sizeof(s->map_words), map + HMAP_BUCKETS))
+			return -1;
+		group = words[0];
+		count = 1ull << (log & 7);
+		s->map_old = words[1];
+		s->map_old_left = same || !log ? count : count >> 1;
+	}
+	if (!group)
+		return 1;
+	if (!count || count > MAX_MAP_GROUPS)
+		return -1;
+	s->map_group = group;
+	s->map_next = group + size;
+	s->map_left = count - 1;
+	return 0;
+}
+
+/* Looks at one group, and makes the op be run again when there are more. */
+static __always_inline void map_elem(struct scratch *s, const struct op *op)
+{
+	int is_swiss = (op->a & MAP_SWISS) != 0, begun;
+	__u32 elem = (op->a >> 4 & 7) * 8, len = 8 + (op->a & 7), size = group_size(is_swiss, elem);
+	__u32 stride = is_swiss ? 16 + elem : 16;
+	/* No field ever reaches beyond that. */
+	__u8 *group = &s->payload[MAX_PAYLOAD];
+	__u64 *read = s->map_words, word, behind;
+
+	if (s->failure)
+		return;
+	if (!s->map_goes_on) {
+		begun = map_begin(s, is_swiss, size);
+		if (begun < 0)
+			goto fault;
+		if (begun) {
+			s->acc = 0;
+			return;
+		}
+	}
+	s->map_goes_on = 0;
+	if (size > MAX_FIELD_DATA || read_user(group, size, s->map_group))
+		goto fault;
+	for (__u32 i = 0; i < 8; i++) {
+		__u32 at = 8 + i * stride;
+
+		if (*(__u64 *)&group[at + 8] != len)
+			continue;
+		word = *(__u64 *)&group[at];
+		if (read_user(read, sizeof(*read), word))
+			goto fault;
+		if (*read != op->imm)
+			continue;
+		if (read_user(read, sizeof(*read), word + len - 8))
+			goto fault;
+		if (*read != s->aux)
+			continue;
+		s->acc = s->map_group + (is_swiss ? at + 16 : 8 + 8 * 16 + i * elem);
+		return;
+	}
+	behind = is_swiss ? 0 : *(__u64 *)&group[size - 8];
+	s->map_seen++;
+	if (behind) {
+		s->map_group = behind;
+	} else if (s->map_left) {
+		s->map_group = s->map_next;
+		s->map_next += size;
+		s->map_left--;
+	} else if (s->map_old) {
+		s->map_group = s->map_old;
+		s->map_next = s->map_old + size;
+		s->map_left = s->map_old_left - 1;
+		s->map_old = 0;
+	} else {
+		s->acc = 0;
+		return;
+	}
+	if (s->map_seen == MAX_MAP_GROUPS)
+		goto fault;
+	s->map_goes_on = 1;
+	s->next_op--;
+	return;
+fault:
+	s->failure = FIELD_FAULT;
+}
+
 static __always_inline int fetch_op(struct scratch *s, const struct op *op)
 {
 	__u64 len;
@@ -480,6 +608,9 @@ static __always_inline int fetch_op(struct scratch *s, const struct op *op)
 		break;
 	case OP_MATCH:
 		match(s, op);
+		break;
+	case OP_MAP_ELEM:
+		map_elem(s, op);
 		break;
 	case OP_REJECT:
 		s->used = 0;

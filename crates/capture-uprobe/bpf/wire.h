@@ -102,6 +102,7 @@ enum op_code {
 	OP_ADD_AUX = 25,
 	OP_MATCH = 26,
 	OP_REJECT = 27,
+	OP_MAP_ELEM = 28,
 };
 
 /* Operand of loads: the size of the integer, and whether its sign is extended. */
@@ -115,6 +116,17 @@ enum op_code {
 #define RELATION_NEGATED 4
 #define RELATION_UNSIGNED 8
 #define RELATION_WITH_AUX 16
+
+/* Operand of OP_MAP_ELEM, and where maps have their groups: see wire/fetch.rs. */
+#define MAX_MAP_GROUPS 64
+#define MAP_SWISS 0x80
+#define HMAP_FLAGS 8
+#define HMAP_BUCKETS 16
+#define HMAP_OLD 24
+#define HMAP_SAME_SIZE 8
+#define SWISS_DIR 16
+#define SWISS_GROUPS 16
+#define SWISS_MASK 24
 
 /* A type's descriptor: its size first, its kind, and of a pointer what it points to. */
 #define TYPE_KIND 23

@@ -51,6 +51,7 @@ fn op(random: &mut Random) -> Op {
         Touch,
         AddAux,
         Match,
+        MapElem,
         Reject,
     ]);
     let a = random.pick(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 14, 15, 16, 17, 18, 20, 24, 255]);

@@ -111,6 +111,8 @@ pub enum StepKind {
     Assert(String),
     /// `[n]`.
     Index(u64),
+    /// `["text"]` of a map.
+    Key(String),
     /// `len(…)` around it.
     Len,
     /// `cap(…)` around it.

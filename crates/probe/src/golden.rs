@@ -6,7 +6,8 @@ use crate::value::{Check, ValueKind, ValueSpec};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use wire::{
-    Body, DEREF_MAPPED, Elements, GSource, IMAGE_PLACE, Op, OpCode, Order, Relation, SiteKind, Word,
+    Body, DEREF_MAPPED, Elements, GSource, IMAGE_PLACE, MapKey, Op, OpCode, Order, Relation,
+    SiteKind, Word,
 };
 
 /// Shows a plan: the image, each function with its sites, programs and values, what is
@@ -277,6 +278,12 @@ impl fmt::Display for OpText {
             OpCode::AddAux => write!(f, "add aux {imm:+}"),
             OpCode::Match => write!(f, "match {} {imm:#x}", WordText(a)),
             OpCode::Reject => f.write_str("reject"),
+            OpCode::MapElem => {
+                let key = MapKey::of_operand(a);
+                let form = if key.is_swiss { "swiss" } else { "buckets" };
+                let first = String::from_utf8_lossy(&imm.to_le_bytes()).into_owned();
+                write!(f, "map elem {first:?} of {}, {form}, {} words", key.len, key.elem_words)
+            }
         }
     }
 }
@@ -438,6 +445,12 @@ refused main.tiny: no room for a site
             (OpCode::AddAux, 0, -3, "add aux -3"),
             (OpCode::Match, 2, 0x6c6c, "match u2 0x6c6c"),
             (OpCode::Reject, 0, 0, "reject"),
+            (
+                OpCode::MapElem,
+                0xb3,
+                0x6d65_646e_6f63_6573,
+                r#"map elem "secondem" of 11, swiss, 3 words"#,
+            ),
         ];
         for (code, a, imm, text) in ops {
             assert_eq!(OpText(Op::new(code, a, imm)).to_string(), text);

@@ -59,6 +59,7 @@ fn run(
         payload: Vec::new(),
         last: None,
         blocks: Vec::new(),
+        search: None,
         next: 0,
         end: ops.len(),
     };
@@ -71,6 +72,8 @@ fn run(
     }
     Some(machine.payload)
 }
+
+mod map;
 
 /// Why the program ends.
 enum End {
@@ -113,6 +116,8 @@ struct Machine<'a> {
     /// Place and length of the data of the field emitted last, if that was `Ok`.
     last: Option<(usize, usize)>,
     blocks: Vec<Block>,
+    /// Of a map, which the op in hand goes on with.
+    search: Option<map::Search>,
     next: usize,
     end: usize,
 }
@@ -256,6 +261,7 @@ impl Machine<'_> {
             }
             OpCode::Match => {}
             OpCode::Reject => return Err(End::Rejected),
+            OpCode::MapElem => self.map_elem(op),
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ use crate::http;
 use crate::ids::Ids;
 use crate::span::{Span, SpanContext, SpanKind, Witness};
 use crate::time::TimeSplit;
-use crate::trace_context::{self, TRACEPARENT};
+use crate::trace_context;
 use open::{Open, Panicked};
 use probe::Plan;
 use probe::handover::HandOver;
@@ -312,7 +312,7 @@ impl SpanBuilder {
 
     fn begin_server(&mut self, call: &Call, values: &Values<'_>) {
         let key = (call.pid, call.goid);
-        let header = values.header(TRACEPARENT);
+        let header = values.traceparent();
         let incoming = header.as_ref().ok().copied().flatten().and_then(trace_context::parse);
         let named = incoming.map(|parent| parent.context);
         let evidence =
@@ -321,7 +321,7 @@ impl SpanBuilder {
         let (name, attributes) = http::server_request(values);
         let mut open = Open::new(call, SpanKind::Server, name, attributes);
         if let Err(reason) = header {
-            open.attributes.unavailable.push(("traceparent", reason));
+            open.attributes.unavailable.push(("traceparent", reason.to_owned()));
         }
         open.response_at = values.address(Field::Response);
         open.context_at = values.address(Field::Context);
@@ -331,14 +331,14 @@ impl SpanBuilder {
 
     fn begin_client(&mut self, call: &Call, values: &Values<'_>) {
         let key = (call.pid, call.goid);
-        let header = values.header(TRACEPARENT);
+        let header = values.traceparent();
         let outgoing = header.as_ref().ok().copied().flatten().and_then(trace_context::parse);
         let named = outgoing.map(|own| own.context);
         let evidence = Evidence { outgoing: named, ..self.inside(key, values) };
         let (name, attributes) = http::client_request(values);
         let mut open = Open::new(call, SpanKind::Client, name, attributes);
         if let Err(reason) = header {
-            open.attributes.unavailable.push(("traceparent", reason));
+            open.attributes.unavailable.push(("traceparent", reason.to_owned()));
         }
         open.sampled = outgoing.map(|own| own.is_sampled);
         self.begin(open, evidence.of_client());

@@ -66,8 +66,8 @@ pub enum Field {
     Peer,
     /// Address of a part of what is known of the TLS connection; a nil pointer on the way without one.
     Tls,
-    /// The header.
-    Header,
+    /// What the header or the metadata has of the trace: nil pointer on the way without any.
+    TraceParent,
     /// The first name that a client adds to a header, and its value.
     AddedName,
     /// See [`Field::AddedName`].
@@ -175,6 +175,9 @@ const fn statement(function: &'static str, entry: &'static [Read]) -> Sensor {
     Sensor { function, role: Role::Database(None), entry, exit: SECOND, context: Some("ctx") }
 }
 
+/// The header as `net/http` writes names. All values of that name.
+const TRACEPARENT: &str = "req.Header[\"Traceparent\"]";
+
 /// Of a response over HTTP/2. Its status is 0 as long as there is none: then it becomes 200.
 const STREAM: &[Read] = &[
     read(Field::Response, "&w.rws.status"),
@@ -211,7 +214,10 @@ const ASKED: &[Read] = &[
         Field::OfResponse,
         "&ctx.(*context.valueCtx).Context.(*context.valueCtx).val.(*google.golang.org/grpc/internal/transport.ServerStream).id",
     ),
-    read(Field::Header, "ctx.(*context.valueCtx).val.(google.golang.org/grpc/metadata.rawMD).md"),
+    read(
+        Field::TraceParent,
+        "ctx.(*context.valueCtx).val.(google.golang.org/grpc/metadata.rawMD).md[\"traceparent\"]",
+    ),
 ];
 
 /// What a gRPC server tells the other side.
@@ -251,7 +257,7 @@ pub const SENSORS: &[Sensor] = &[
             read(Field::Peer, "req.RemoteAddr"),
             read(Field::Tls, "&req.TLS.Version"),
             read(Field::Context, "&req.ctx.(*context.cancelCtx).Context"),
-            read(Field::Header, "req.Header"),
+            read(Field::TraceParent, TRACEPARENT),
         ],
         exit: &[],
         context: None,
@@ -324,7 +330,7 @@ pub const SENSORS: &[Sensor] = &[
             read(Field::Path, "req.URL.Path"),
             read(Field::Query, "req.URL.RawQuery"),
             read(Field::Length, "req.ContentLength"),
-            read(Field::Header, "req.Header"),
+            read(Field::TraceParent, TRACEPARENT),
         ],
         // The results got names with Go 1.23.
         exit: &[
@@ -343,8 +349,8 @@ pub const SENSORS: &[Sensor] = &[
             read(Field::Response, "&stream.id"),
             read(Field::FullMethod, "stream.method"),
             read(
-                Field::Header,
-                "stream.ctx.(*context.valueCtx).val.(google.golang.org/grpc/metadata.MD)",
+                Field::TraceParent,
+                "stream.ctx.(*context.valueCtx).val.(google.golang.org/grpc/metadata.MD)[\"traceparent\"]",
             ),
         ],
         exit: &[],

@@ -133,28 +133,17 @@ impl<'a> Values<'a> {
         (added.eq_ignore_ascii_case(name) && len == value.len() as u64).then_some(value)
     }
 
-    /// The first value of a header of that name; `Err` when not all of the headers are there.
-    pub(crate) fn header(&self, name: &[u8]) -> Result<Option<&'a [u8]>, String> {
-        let (len, entries) = match self.get(Field::Header)? {
-            Value::Map { len, entries } => (*len, entries),
-            // A nil map has none.
-            Value::Pointer(0) => return Ok(None),
-            _ => return Err("no map".to_owned()),
-        };
-        for (key, values) in entries {
-            let (Value::String { bytes, len }, Value::List { items, .. }) = (key, values) else {
-                continue;
-            };
-            if bytes == name && *len == bytes.len() as u64 {
-                return match items.first() {
-                    Some(Value::String { bytes, .. }) => Ok(Some(bytes)),
-                    _ => Err("its value was not read".to_owned()),
-                };
-            }
-        }
-        match len > entries.len() as u64 {
-            true => Err(format!("{} of {len} headers were read", entries.len())),
-            false => Ok(None),
+    /// The first value of the header that names a trace; `Err` when the headers could not be read.
+    pub(crate) fn traceparent(&self) -> Result<Option<&'a [u8]>, &'a str> {
+        match self.get(Field::TraceParent) {
+            Ok(Value::List { items, .. }) => match items.first() {
+                Some(Value::String { bytes, .. }) => Ok(Some(bytes)),
+                Some(_) => Err("its value was not read"),
+                None => Ok(None),
+            },
+            Ok(_) => Err("no list"),
+            Err(NIL) => Ok(None),
+            Err(reason) => Err(reason),
         }
     }
 }

@@ -74,11 +74,10 @@ pub(crate) fn traceparent(values: &Values<'_>) -> Result<Option<TraceParent>, St
     if let Some(header) = values.added(TRACEPARENT) {
         return Ok(trace_context::parse(header));
     }
-    match values.get(Field::Header) {
-        // A call without metadata of its own.
-        Err(_) => Ok(None),
-        Ok(_) => Ok(values.header(TRACEPARENT)?.and_then(trace_context::parse)),
-    }
+    // A call may have no metadata of its own.
+    let is_there = values.get(Field::TraceParent).is_ok();
+    let header = if is_there { values.traceparent()? } else { None };
+    Ok(header.and_then(trace_context::parse))
 }
 
 #[cfg(test)]

@@ -10,9 +10,6 @@ pub(crate) struct TraceParent {
     pub(crate) is_sampled: bool,
 }
 
-/// The name, as Go's `http.Header` has it.
-pub(crate) const TRACEPARENT: &[u8] = b"Traceparent";
-
 /// Characters of a header of version 00, and the least of later versions.
 const LEN: usize = 55;
 

@@ -134,6 +134,8 @@ pub enum OpCode {
     Match = 26,
     /// Ends the program: the hit is not wanted.
     Reject = 27,
+    /// acc = address of what the Go map whose header is at acc has for a string, 0 if nothing; see [`MapKey`].
+    MapElem = 28,
 }
 
 impl OpCode {
@@ -245,6 +247,83 @@ impl Relation {
         holds != self.negated
     }
 }
+
+/// Groups of a map that one [`OpCode::MapElem`] looks at: buckets, those that one overflows into, and those that the map
+/// grows out of. Of a larger map nothing is found: the field faults.
+pub const MAX_MAP_GROUPS: usize = 64;
+
+/// `a` of an [`OpCode::MapElem`]: bits 0 to 2 the length, bits 4 to 6 the element, bit 7 the form; bit 3 means nothing. imm
+/// is the first 8 bytes of the key, and aux the last 8, which may overlap.
+///
+/// Each step looks at one group, so that the op may be run for many steps: it is as many. A group that fails to be
+/// read, and a string of that length that does, fault the field. The hash plays no part: whatever is in a group is a
+/// key or empty, as the runtime clears what it deletes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapKey {
+    /// Bytes of the key: 8 to 15.
+    pub len: u8,
+    /// Words of an element: 0 to 7.
+    pub elem_words: u8,
+    /// Whether the map is one of `internal/runtime/maps` (from Go 1.24 on), else one of `runtime/map.go`.
+    pub is_swiss: bool,
+}
+
+impl MapKey {
+    /// As `a`.
+    pub const fn to_operand(self) -> u8 {
+        self.len.wrapping_sub(8) & 7 | (self.elem_words & 7) << 4 | (self.is_swiss as u8) << 7
+    }
+
+    /// From `a`.
+    pub const fn of_operand(a: u8) -> Self {
+        Self { len: 8 + (a & 7), elem_words: a >> 4 & 7, is_swiss: a & 0x80 != 0 }
+    }
+
+    /// Bytes from one key to the next; the first one is 8 bytes from the begin of a group.
+    pub const fn stride(self) -> u64 {
+        if self.is_swiss { 16 + self.elem_bytes() } else { 16 }
+    }
+
+    const fn elem_bytes(self) -> u64 {
+        8 * self.elem_words as u64
+    }
+
+    /// Bytes from the begin of a group to the element of key `index`.
+    pub const fn elem(self, index: u64) -> u64 {
+        match self.is_swiss {
+            true => 8 + index * self.stride() + 16,
+            false => 8 + 8 * 16 + index * self.elem_bytes(),
+        }
+    }
+
+    /// Bytes of a group; of a bucket the last word leads to the one that it overflows into.
+    pub const fn group(self) -> u64 {
+        let entries = 8 + 8 * (16 + self.elem_bytes());
+        if self.is_swiss { entries } else { entries + 8 }
+    }
+}
+
+/// Where `runtime.hmap` (`runtime/map.go`, Go 1.19 to 1.23) has its flags, the logarithm of its buckets, the buckets,
+/// and those that it grows out of. With this flag there are as many of these, else half as many.
+pub const HMAP_FLAGS: u64 = 8;
+/// See [`HMAP_FLAGS`].
+pub const HMAP_LOG: u64 = 9;
+/// See [`HMAP_FLAGS`].
+pub const HMAP_BUCKETS: u64 = 16;
+/// See [`HMAP_FLAGS`].
+pub const HMAP_OLD: u64 = 24;
+/// See [`HMAP_FLAGS`].
+pub const HMAP_SAME_SIZE: u8 = 8;
+
+/// Where `maps.Map` (`internal/runtime/maps`, from Go 1.24 on) has its one group or its tables, and how many tables; and where
+/// a table has its groups, and how many less one.
+pub const SWISS_DIR: u64 = 16;
+/// See [`SWISS_DIR`].
+pub const SWISS_DIR_LEN: u64 = 24;
+/// See [`SWISS_DIR`].
+pub const SWISS_GROUPS: u64 = 16;
+/// See [`SWISS_DIR`].
+pub const SWISS_MASK: u64 = 24;
 
 /// Operand of [`OpCode::EmitElements`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,9 +13,11 @@ mod record;
 mod site;
 
 pub use fetch::{
-    Body, DEREF_MAPPED, Elements, FIELD_HEADER, Field, FieldStatus, Fields, IMAGE_PLACE,
-    KIND_POINTER, MAX_BLOCKS, MAX_CONDITION_OPS, MAX_FIELD_DATA, MAX_PROGRAM_OPS, MAX_STEPS, Op,
-    OpCode, Order, Relation, TYPE_ELEM, TYPE_KIND, Word,
+    Body, DEREF_MAPPED, Elements, FIELD_HEADER, Field, FieldStatus, Fields, HMAP_BUCKETS,
+    HMAP_FLAGS, HMAP_LOG, HMAP_OLD, HMAP_SAME_SIZE, IMAGE_PLACE, KIND_POINTER, MAX_BLOCKS,
+    MAX_CONDITION_OPS, MAX_FIELD_DATA, MAX_MAP_GROUPS, MAX_PROGRAM_OPS, MAX_STEPS, MapKey, Op,
+    OpCode, Order, Relation, SWISS_DIR, SWISS_DIR_LEN, SWISS_GROUPS, SWISS_MASK, TYPE_ELEM,
+    TYPE_KIND, Word,
 };
 pub use record::{
     HEADER_SIZE, MAX_PAYLOAD, Record, RecordError, RecordFlags, RecordKind, clear_ordered,

@@ -197,7 +197,8 @@ impl Recorder<'_> {
             self.asm.xor(eax, eax)?;
         }
         let sets_aux = steps.iter().position(|op| op.code == OpCode::SetAux);
-        let gets_aux = steps.iter().position(|op| op.code == OpCode::GetAux);
+        let gets_aux =
+            steps.iter().position(|op| matches!(op.code, OpCode::GetAux | OpCode::MapElem));
         let reads_aux = reads_aux || gets_aux.is_some();
         if reads_aux && (sets_aux.is_none() || gets_aux < sets_aux) {
             self.asm.xor(edx, edx)?;
@@ -310,6 +311,7 @@ impl Recorder<'_> {
             OpCode::FloatReg => self.asm.movq(rax, VECTOR[usize::from(op.a & 15)]),
             OpCode::BlockWord => self.block_word(op.a, op.imm, exits),
             OpCode::Image => self.image(op),
+            OpCode::MapElem => self.map_elem(op, exits),
             // No steps: what they do has become nodes, or they are refused.
             OpCode::Load
             | OpCode::Narrow
@@ -365,7 +367,7 @@ impl Recorder<'_> {
         }
     }
 
-    fn check_low(&mut self, exits: Exits) -> Result<(), IcedError> {
+    pub(super) fn check_low(&mut self, exits: Exits) -> Result<(), IcedError> {
         self.asm.cmp(rax, LOWEST)?;
         self.asm.jb(exits.fault)
     }

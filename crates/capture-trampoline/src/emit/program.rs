@@ -10,7 +10,7 @@ use crate::payload::{MAX_PACKED, Packed, Payload};
 use probe::compile::is_exclusive;
 use wire::{
     Body, DEREF_MAPPED, Elements, FIELD_HEADER, FieldStatus, MAX_BLOCKS, MAX_FIELD_DATA,
-    MAX_PAYLOAD, MAX_PROGRAM_OPS, MAX_STEPS, Op, OpCode,
+    MAX_MAP_GROUPS, MAX_PAYLOAD, MAX_PROGRAM_OPS, MAX_STEPS, Op, OpCode,
 };
 
 /// What a sum starts from.
@@ -213,10 +213,11 @@ fn size_of_all(nodes: &[Node]) -> usize {
 
 /// Bytes that the code for `nodes` keeps things in.
 fn spill_size(nodes: &[Node]) -> usize {
-    SPILL_SIZE + BLOCK_SPILL * levels(nodes)
+    let searches = nodes.iter().any(|node| node.any_step(&|op| op.code == OpCode::MapElem));
+    SPILL_SIZE + BLOCK_SPILL * (levels(nodes) + usize::from(searches))
 }
 
-fn levels(nodes: &[Node]) -> usize {
+pub(super) fn levels(nodes: &[Node]) -> usize {
     nodes.iter().map(Node::levels).max().unwrap_or(0)
 }
 
@@ -368,6 +369,10 @@ fn split(ops: &[Op], taken: &[u8], open: usize) -> Result<(Vec<Node>, usize), Re
             | OpCode::Match
             | OpCode::Reject => return Err(Refused::Program("decides where values are read")),
             OpCode::Reset => steps.clear(),
+            OpCode::MapElem => {
+                cost = cost.saturating_add(MAX_MAP_GROUPS);
+                steps.push(op);
+            }
             OpCode::Each if open == MAX_BLOCKS => {
                 return Err(Refused::Program("opens too many blocks"));
             }
@@ -381,6 +386,11 @@ fn split(ops: &[Op], taken: &[u8], open: usize) -> Result<(Vec<Node>, usize), Re
                 let passes = times.saturating_mul(inner_cost + 1);
                 cost = cost.saturating_add(passes).saturating_sub(body.ops.into());
                 field.body = Some(Inner { stride: body.stride, nodes: inner });
+            }
+            OpCode::SkipZero | OpCode::SkipNonZero
+                if steps.iter().any(|op| op.code == OpCode::MapElem) =>
+            {
+                return Err(Refused::Program("decides by what a map holds"));
             }
             OpCode::SkipZero | OpCode::SkipNonZero => {
                 let count = usize::try_from(op.imm).unwrap_or(0);

@@ -55,6 +55,9 @@ pub fn worst(ops: &[Op]) -> Worst {
             sum.blocks = sum.blocks.max(inside.blocks + 1);
             at = end;
         }
+        if op.code == OpCode::MapElem {
+            sum.steps = sum.steps.saturating_add(wire::MAX_MAP_GROUPS);
+        }
         if op.code.is_emit() || op.code.opens_field() {
             begin = at;
         }
@@ -75,7 +78,7 @@ struct Skipped<'a> {
 /// Whether two conditions come to the same, so that of what two opposite skips pass over only one is
 /// run: nothing in them is read from memory that may change in between.
 pub fn is_exclusive(one: &[Op], other: &[Op]) -> bool {
-    one == other && !one.iter().any(|op| op.code == OpCode::Deref)
+    one == other && !one.iter().any(|op| matches!(op.code, OpCode::Deref | OpCode::MapElem))
 }
 
 /// Bytes of data in a field of so many.

@@ -4,13 +4,14 @@ use super::resolve::Failure;
 use super::{ExpressionError, StepKind};
 use crate::compile::{AutoPlace, AutoShape, Builder, VECTOR, op, push_add, register_op};
 use crate::planner::Values;
+use crate::shape::MapForm;
 use crate::type_path::{PathStep, TypePathError, find_field};
 use crate::value::{Check, ValueSpec};
 use address::Svma;
 use binary::code::Kept;
 use binary::{Executable, Kind, Piece, Place, PlacedVariable, Reg, TypeId, TypeInfo, TypeSource};
 use std::sync::Arc;
-use wire::{Op, OpCode};
+use wire::{MapKey, Op, OpCode};
 
 /// `abi.ITab.Type`, `abi.Type.Hash`: bytes, Go 1.19 to 1.27 (src/internal/abi/iface.go, type.go; 1.19:
 /// src/runtime/runtime2.go, type.go).
@@ -62,12 +63,14 @@ impl<'a> Access<'a> {
         debug: TypeSource<'_>,
         kind: &StepKind,
         package: &str,
+        map_form: MapForm,
         column: usize,
     ) -> Result<Self, Failure> {
         match kind {
             StepKind::Field(name) => self.field(debug, name, column),
             StepKind::Assert(name) => self.assert(debug, name, package, column),
             StepKind::Index(index) => self.index(debug, *index, column),
+            StepKind::Key(key) => self.key(debug, key, map_form, column),
             StepKind::Len => self.length(debug, "len", column),
             StepKind::Cap => self.length(debug, "cap", column),
             StepKind::Address => self.address(column),
@@ -201,9 +204,7 @@ impl<'a> Access<'a> {
                 Arc::new(TypeInfo { id: TypeId(u64::MAX), name, size: 1, align: 1, kind })
             }
             Kind::Map { .. } => {
-                return Err(
-                    self.mistake(column, "is a map: nothing is looked up in it, only its len")
-                );
+                return Err(self.mistake(column, "is a map: write a key in quotes"));
             }
             _ => return Err(self.mistake(column, "has no elements")),
         };
@@ -212,6 +213,47 @@ impl<'a> Access<'a> {
         self.checks.push((Check::Index(index), len));
         let mut ops = self.pointer(0)?;
         push_add(&mut ops, index.saturating_mul(elem.size).min(i64::MAX as u64) as i64);
+        self.place = Location::Memory(ops);
+        self.ty = elem;
+        Ok(self)
+    }
+
+    /// What a map has for a string; the pointer to it is nil where it has nothing.
+    fn key(
+        mut self,
+        debug: TypeSource<'_>,
+        text: &str,
+        map_form: MapForm,
+        column: usize,
+    ) -> Result<Self, Failure> {
+        let Kind::Map { key: Some(key), elem: Some(elem) } = self.ty.kind else {
+            return Err(self.mistake(column, "is no map whose types are known"));
+        };
+        if debug.type_info(key)?.kind != Kind::String {
+            return Err(self.mistake(column, "has other keys than strings"));
+        }
+        let elem = debug.type_info(elem)?;
+        let bytes = text.as_bytes();
+        let len = u8::try_from(bytes.len()).ok().filter(|len| (8..=15).contains(len));
+        let words = Some(elem.size / 8).filter(|words| *words < 8 && elem.size % 8 == 0);
+        let (Some(len), Some(words), Some(first), Some(last)) =
+            (len, words, bytes.first_chunk(), bytes.last_chunk())
+        else {
+            let message = "is looked into for keys of 8 to 15 bytes and elements of whole words";
+            return Err(self.mistake(column, message));
+        };
+        let mut ops = Vec::new();
+        push_add(&mut ops, i64::from_le_bytes(*last));
+        ops.push(op(OpCode::SetAux, 0, 0));
+        let map = self.pointer(0)?;
+        if map.iter().any(|op| op.code == OpCode::SetAux) {
+            return Err(self.mistake(column, "is in another map: one is looked into"));
+        }
+        ops.extend(map);
+        let is_swiss = map_form == MapForm::Swiss;
+        let operand = MapKey { len, elem_words: words as u8, is_swiss }.to_operand();
+        ops.push(op(OpCode::MapElem, operand, i64::from_le_bytes(*first)));
+        ops.push(op(OpCode::NilCheck, 0, 0));
         self.place = Location::Memory(ops);
         self.ty = elem;
         Ok(self)

@@ -299,10 +299,14 @@ impl<'a> Parser<'a> {
                 let column = self.column();
                 let kind = match self.peek()? {
                     Token::Int(n) if n <= i64::MAX.into() => StepKind::Index(n as u64),
-                    _ => return Err(self.unexpected("the number of an element")),
+                    Token::Text(bytes) => match String::from_utf8(bytes) {
+                        Ok(key) => StepKind::Key(key),
+                        Err(_) => return Err(self.unexpected("a key in UTF-8")),
+                    },
+                    _ => return Err(self.unexpected("the number of an element, or a key")),
                 };
                 self.next()?;
-                self.expect("]", "']' after the number")?;
+                self.expect("]", "']' behind it")?;
                 operand.steps.push(Step { column, kind });
             } else if self.take(".")? {
                 let column = self.column();

@@ -68,7 +68,7 @@ pub(super) fn find<'a>(
     let package = package_of(scope.function);
     let steps = operand.steps.get(taken..).unwrap_or_default();
     for (index, Step { column, kind }) in steps.iter().enumerate() {
-        access = access.step(scope.types(), kind, &package, *column)?;
+        access = access.step(scope.types(), kind, &package, scope.values.map_form, *column)?;
         let is_end = matches!(kind, StepKind::Address);
         if let (true, Some(next)) = (is_end, steps.get(index + 1)) {
             let message = "nothing is taken of an address: leave out the &";

@@ -24,6 +24,10 @@ impl fmt::Display for Operand {
                 StepKind::Field(name) => write!(text, ".{name}")?,
                 StepKind::Assert(name) => write!(text, ".({name})")?,
                 StepKind::Index(index) => write!(text, "[{index}]")?,
+                StepKind::Key(key) => {
+                    let key = key.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n");
+                    write!(text, "[\"{key}\"]")?;
+                }
                 StepKind::Len => text = format!("len({text})"),
                 StepKind::Cap => text = format!("cap({text})"),
                 StepKind::Address => text = format!("&{text}"),

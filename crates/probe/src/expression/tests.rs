@@ -82,6 +82,7 @@ fn operands() {
         ("x", "x"),
         (" req . URL . Path ", "req.URL.Path"),
         ("items[0].Name", "items[0].Name"),
+        ("r.Header[ \"Traceparent\" ][0]", "r.Header[\"Traceparent\"][0]"),
         ("items[0x10]", "items[16]"),
         ("len(req.Header)", "len(req.Header)"),
         ("cap( ( b ) )", "cap(b)"),
@@ -106,8 +107,8 @@ fn operands() {
         ),
         ("x.", "column 3: expected a field, or '(' and a type, found the end"),
         ("x.1", "column 3: expected a field, or '(' and a type, found '1'"),
-        ("x[y]", "column 3: expected the number of an element, found 'y'"),
-        ("x[1", "column 4: expected ']' after the number, found the end"),
+        ("x[y]", "column 3: expected the number of an element, or a key, found 'y'"),
+        ("x[1", "column 4: expected ']' behind it, found the end"),
         (
             "x[99999999999999999999]",
             "column 3: expected a number, or a duration as in 10ms, found '99999999999999999999'",

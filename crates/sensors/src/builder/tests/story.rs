@@ -94,12 +94,14 @@ pub(super) fn sensor(function: &str) -> (u32, &'static crate::Sensor) {
     (at as u32, &SENSORS[at])
 }
 
-/// A header with these lines, and so many more that were not read.
-pub(super) fn header(lines: &[(&str, &str)], more: u64) -> Value {
-    let list = |value: &str| Value::List { items: vec![text(value)], len: 1, cap: Some(1) };
-    let entries: Vec<(Value, Value)> =
-        lines.iter().map(|(name, value)| (text(name), list(value))).collect();
-    Value::Map { len: entries.len() as u64 + more, entries }
+/// The header `traceparent`.
+pub(super) fn header(trace: &str) -> Value {
+    Value::List { items: vec![text(trace)], len: 1, cap: Some(1) }
+}
+
+/// No such header.
+pub(super) fn none() -> Value {
+    Value::Unavailable("nil pointer on the way".to_owned())
 }
 
 impl Story {
@@ -222,7 +224,7 @@ impl Story {
             (Field::Peer, text("10.0.0.9:4242")),
             (Field::Tls, Value::Unavailable("nil pointer on the way".to_owned())),
             (Field::Context, Value::Pointer(response + 0x1000)),
-            (Field::Header, lines),
+            (Field::TraceParent, lines),
         ];
         self.enter(goid, HANDLE, &given)
     }
@@ -244,7 +246,7 @@ impl Story {
             (Field::Host, text(host)),
             (Field::Path, text("/stock")),
             (Field::Length, Value::Int(0)),
-            (Field::Header, lines),
+            (Field::TraceParent, lines),
         ];
         self.enter(goid, CLIENT, &given)
     }
@@ -302,10 +304,6 @@ impl Story {
         }
         text
     }
-}
-
-pub(super) fn none() -> Value {
-    header(&[], 0)
 }
 
 /// Attributes of the one span of that kind.
