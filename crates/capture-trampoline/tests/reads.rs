@@ -11,12 +11,15 @@ use common::hand::{FUNCTIONS, Hand};
 use common::machine::{Goroutine, Machine, State};
 use probe::interpret::{Registers, interpret_hit};
 use probe::random_programs::{Batch, Random, WORDS};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use wire::{Field, FieldStatus, Fields, MapKey, Op, OpCode, SiteKind};
 
 /// Reads that may fault and their landings, for the handler.
 static LOADS: AtomicPtr<(Avma, Avma)> = AtomicPtr::new(std::ptr::null_mut());
 static LOADS_LEN: AtomicUsize = AtomicUsize::new(0);
+/// The handler knows one table at a time.
+static ONE: Mutex<()> = Mutex::new(());
 static FAULTS: AtomicUsize = AtomicUsize::new(0);
 
 /// What the hook in the target does: a fault of a read goes on at its landing.
@@ -94,6 +97,7 @@ fn state(gpr: [u64; 16], g: u64, number: u64) -> State {
 
 #[test]
 fn reads_are_those_of_the_reference_interpreter_whatever_can_be_read() {
+    let _one = ONE.lock().unwrap();
     install_handler();
     let hand = Hand::new();
     let (mut statuses, mut system_hits) = ([0; 4], 0);
@@ -216,6 +220,7 @@ fn maps(random: &mut Random, memory: &mut [u64], start: u64, bad: &[u64]) -> Vec
 
 #[test]
 fn maps_are_searched_as_by_the_reference_interpreter() {
+    let _one = ONE.lock().unwrap();
     install_handler();
     let hand = Hand::new();
     let bad = bad_pages();
