@@ -42,11 +42,12 @@ pub const WIRE: &str = "\
 
 /// What takes too long: see `fixtures/go/services/late.go`.
 pub const LATE: &str = "\
+1 server GET /early 200 /early
+    client GET 200 http://127.0.0.1/early by goroutine
 1 server GET /givesup 200 /givesup
     client GET - http://127.0.0.1/never *http.timeoutError failed by frame
     client GET - http://127.0.0.1/never context.deadlineExceededError failed by frame
 1 server GET /late 503 /late 503 failed
-    client GET 200 http://127.0.0.1/early by goroutine
 ";
 
 /// What a database is asked: see `fixtures/go/database`, with `-prepared`.
