@@ -94,6 +94,39 @@ pub enum Field {
     ErrorText,
 }
 
+impl Field {
+    /// As a person reads it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Response => "response",
+            Self::Status => "status",
+            Self::Written => "written",
+            Self::Method => "method",
+            Self::Path => "path",
+            Self::Query => "query",
+            Self::Scheme => "scheme",
+            Self::Host => "host",
+            Self::Protocol => "protocol",
+            Self::Length => "length",
+            Self::Peer => "peer",
+            Self::Tls => "TLS",
+            Self::TraceParent => "traceparent",
+            Self::AddedName => "added name",
+            Self::AddedValue => "added value",
+            Self::OfResponse => "response of the context",
+            Self::FullMethod => "service and method",
+            Self::Target => "target",
+            Self::Stream => "stream",
+            Self::Pattern => "pattern",
+            Self::Context => "context",
+            Self::Statement => "statement",
+            Self::Over => "over",
+            Self::Error => "error",
+            Self::ErrorText => "text of the error",
+        }
+    }
+}
+
 /// One value of a sensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Read {

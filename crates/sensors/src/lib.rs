@@ -10,6 +10,7 @@ mod builder;
 mod calls;
 mod catalog;
 mod database;
+mod diagnosis;
 mod evidence;
 mod fields;
 mod goroutine;
@@ -26,6 +27,7 @@ pub use calls::{CALLS_OF_SPAN, CallText, CallTexts, Made, SpanCall, SpanCalls, S
 pub use catalog::{
     Field, Read, Role, SENSORS, Sensor, SensorOptions, has_calls, is_sensed, selection,
 };
+pub use diagnosis::{Diagnosis, Finding, diagnose};
 pub use library::is_of_library;
 pub use span::{Attribute, Link, Span, SpanContext, SpanEvent, SpanKind, Status, Witness};
 pub use time::SpanTime;

@@ -1,5 +1,7 @@
 //! `gospect doctor`: what works on this machine and process, and why not.
 
+mod sensed;
+
 use crate::args::{DoctorArgs, Format};
 use crate::facts;
 use crate::failure::Outcome;
@@ -239,6 +241,7 @@ fn executable(report: &mut Report, target: &Target) {
         format!("goid at g{:+}, g at fs:{:+}", facts.layout.g_goid, facts.layout.tls_g)
     });
     report.outcome("executable", "runtime layout", layout.map_err(|error| format!("{error:#}")));
+    sensed::sensors(report, target, debug.as_ref());
     let foreign = foreign_uprobes(&target.path);
     if foreign.is_empty() {
         report.add("executable", "foreign uprobes", Status::Ok, "none seen");

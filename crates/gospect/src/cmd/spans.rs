@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// Bytes captured of a path or another text: with more of each a request's record has no room for the
 /// header.
-const TEXT_BYTES: u16 = 128;
+pub(crate) const TEXT_BYTES: u16 = 128;
 
 /// Watches as asked.
 pub fn run(args: SpansArgs) -> anyhow::Result<Outcome> {

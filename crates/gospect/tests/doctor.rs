@@ -1,0 +1,46 @@
+//! `gospect doctor`: what of requests can be seen in an executable, and why not the rest.
+
+use std::time::Duration;
+use testkit::{Fixture, Gospect, Mode, Toolchain, newest, oldest};
+
+/// Lines about sensors, the first word of each being how it came out.
+fn sensors(name: &str, go: &Toolchain, mode: Mode) -> String {
+    let program = Fixture::build(name, go, mode);
+    let gospect = Gospect::new(env!("CARGO_BIN_EXE_gospect")).limit(Duration::from_secs(120));
+    let output = gospect.run(&["doctor", program.to_str().unwrap(), "--format", "json"]);
+    let checks = output.of_type("check");
+    assert!(checks.iter().any(|check| check["name"] == "runtime layout"), "{output:?}");
+    let about = checks.iter().filter(|check| check["area"] == "sensor" || check["area"] == "field");
+    let text = |check: &serde_json::Value, key: &str| check[key].as_str().unwrap().to_owned();
+    let line = |check: &serde_json::Value| {
+        let [status, name, detail] = ["status", "name", "detail"].map(|key| text(check, key));
+        format!("{status} {name}: {detail}\n")
+    };
+    about.map(line).collect()
+}
+
+#[test]
+fn what_of_requests_can_be_seen_is_told_by_sensor() {
+    let expected = "\
+ok net/http.serverHandler.ServeHTTP: works, with 11 of 11 fields
+ok net/http.(*chunkWriter).writeHeader: works, with 2 of 2 fields
+ok net/http.(*response).finishRequest: works, with 2 of 2 fields
+";
+    for (go, mode) in [(newest(), Mode::Exe), (oldest(), Mode::Exe), (newest(), Mode::Stripped)] {
+        let told = sensors("headers", &go, mode);
+        assert!(told.starts_with(expected), "go {} {mode}:\n{told}", go.version);
+        for line in [
+            "note net/http.(*Transport).roundTrip: not in this executable: linked out, inlined, or of other versions only\n",
+            "ok google.golang.org/grpc: not in this executable\n",
+            "ok database/sql: not in this executable\n",
+        ] {
+            assert!(told.contains(line), "go {} {mode}:\n{told}", go.version);
+        }
+        assert!(!told.contains("unavailable"), "go {} {mode}:\n{told}", go.version);
+    }
+    let program = Fixture::build("counts", &newest(), Mode::Exe);
+    let gospect = Gospect::new(env!("CARGO_BIN_EXE_gospect")).limit(Duration::from_secs(120));
+    let output = gospect.run(&["doctor", program.to_str().unwrap()]);
+    let absent = "ok    sensor      net/http                    not in this executable";
+    assert!(output.stdout.contains(absent), "{output:?}");
+}
