@@ -1,4 +1,5 @@
 //! A test that plays the agent, and programs that are started with the library.
+#![allow(dead_code, reason = "each test binary uses its part")]
 
 use crate::support::{Seen, Subject};
 use capture_trampoline::preload::{Agent, Injected, Options, Planned, Program, Server};
@@ -50,7 +51,7 @@ impl Agent for Player {
 /// An agent that listens in a directory of its own.
 pub struct Stage {
     pub directory: Directory,
-    pub player: Arc<Player>,
+    player: Arc<Player>,
     pub server: Server,
     told: Receiver<Told>,
 }
@@ -99,7 +100,6 @@ impl Stage {
     }
 
     /// The next program that has none, and why.
-    #[allow(dead_code, reason = "each test binary uses its part")]
     pub fn failed(&self) -> String {
         match self.told.recv_timeout(Duration::from_secs(30)) {
             Ok(Told::Failed(_, reason)) => reason,
@@ -137,7 +137,6 @@ impl Directory {
         Self { path }
     }
 
-    #[allow(dead_code, reason = "each test binary uses its part")]
     pub fn path(&self) -> &Path {
         &self.path
     }
