@@ -57,13 +57,19 @@ impl Vector {
                 }
             }
             Given::Environment(environment) => {
-                // SAFETY: as the caller says: strings, a null, pairs of words, a pair that begins with 0.
+                // SAFETY: as the caller says: strings, nulls, pairs of words of which none but the
+                // last begins with 0.
                 unsafe {
                     let mut at = environment;
                     while !(*at).is_null() {
                         at = at.add(1);
                     }
-                    let mut pair = at.add(1).cast::<[u64; 2]>();
+                    // Of a program with raised rights glibc has taken out variables, and each has left a
+                    // null at the end.
+                    while (*at).is_null() {
+                        at = at.add(1);
+                    }
+                    let mut pair = at.cast::<[u64; 2]>();
                     loop {
                         let [key, value] = *pair;
                         if key == 0 {
@@ -215,4 +221,39 @@ fn introduce(agent: &Agent, program: Program, executable: &Fd) -> Result<(), Sto
     let ranges = mappings.map(|mapping| mapping.span).filter(|span| span.meets(near));
     let len = Hello::write(packet, program.bias, program.text, ranges).ok_or(Stop::Silent)?;
     agent.hello(packet.get(..len).unwrap_or_default(), executable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_vector_lies_behind_however_many_nulls() {
+        for nulls in 1..4 {
+            let mut words = vec![c"A=1".as_ptr() as u64, c"B=2".as_ptr() as u64];
+            words.resize(2 + nulls, 0);
+            words.extend([33, 7, PHDR, 0x40, PHENT, 56, PHNUM, 5, SECURE, 1, 0, 0, PHDR, 1]);
+            let given = Given::Environment(words.as_ptr().cast());
+            // SAFETY: the words are as the kernel puts them.
+            let vector = unsafe { Vector::of(&given) };
+            let Vector { headers, size, count, is_secure } = vector;
+            assert_eq!((headers, size, count, is_secure), (0x40, 56, 5, true));
+        }
+    }
+
+    #[test]
+    fn a_variable_is_found_by_its_whole_name() {
+        let mut words: Vec<*const core::ffi::c_char> = vec![
+            c"GOSPECT_AGENT_SOCKETS=/no".as_ptr(),
+            c"GOSPECT_AGENT_SOCKET".as_ptr(),
+            core::ptr::null(),
+        ];
+        // SAFETY: strings, and a null at the end.
+        let find = |words: &[*const core::ffi::c_char]| unsafe {
+            socket_variable(&Given::Environment(words.as_ptr().cast()))
+        };
+        assert_eq!(find(&words), None);
+        words.insert(1, c"GOSPECT_AGENT_SOCKET=/a/b".as_ptr());
+        assert_eq!(find(&words), Some(&b"/a/b"[..]));
+    }
 }

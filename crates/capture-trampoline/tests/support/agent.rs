@@ -99,6 +99,15 @@ impl Stage {
         panic!("no program came; {:?}", self.server.counts());
     }
 
+    /// The next program that has its code.
+    pub fn injected(&self) -> Box<Injected> {
+        match self.told.recv_timeout(Duration::from_secs(30)) {
+            Ok(Told::Injected(injected)) => injected,
+            Ok(Told::Failed(pid, reason)) => panic!("process {pid}: {reason}"),
+            Err(_) => panic!("no program came; {:?}", self.server.counts()),
+        }
+    }
+
     /// The next program that has none, and why.
     pub fn failed(&self) -> String {
         match self.told.recv_timeout(Duration::from_secs(30)) {
