@@ -59,6 +59,11 @@ pub struct Stage {
 impl Stage {
     /// Serves the subject's programs, or declines all.
     pub fn new(subject: Option<&Subject>, ring_bytes: usize) -> Self {
+        Self::at(Directory::new(), subject, ring_bytes)
+    }
+
+    /// The same in a given directory.
+    pub fn at(directory: Directory, subject: Option<&Subject>, ring_bytes: usize) -> Self {
         let planned = subject.map(|subject| {
             let plan = Arc::new(subject.plan.clone());
             let executable = Arc::clone(&subject.executable);
@@ -70,7 +75,6 @@ impl Stage {
         let (send, told) = channel();
         let player = Player { planned, declined: Mutex::default(), told: Mutex::new(send) };
         let player = Arc::new(player);
-        let directory = Directory::new();
         let options = Options { path: directory.socket(), ..Options::default() };
         let server = Server::start(options, player.clone()).unwrap();
         Self { directory, player, server, told }
@@ -99,12 +103,15 @@ impl Stage {
         panic!("no program came; {:?}", self.server.counts());
     }
 
-    /// The next program that has its code.
+    /// The next program that has its code; those that waited in vain are passed over.
     pub fn injected(&self) -> Box<Injected> {
-        match self.told.recv_timeout(Duration::from_secs(30)) {
-            Ok(Told::Injected(injected)) => injected,
-            Ok(Told::Failed(pid, reason)) => panic!("process {pid}: {reason}"),
-            Err(_) => panic!("no program came; {:?}", self.server.counts()),
+        loop {
+            match self.told.recv_timeout(Duration::from_secs(30)) {
+                Ok(Told::Injected(injected)) => return injected,
+                Ok(Told::Failed(_, reason)) if reason.contains("waited no longer") => {}
+                Ok(Told::Failed(pid, reason)) => panic!("process {pid}: {reason}"),
+                Err(_) => panic!("no program came; {:?}", self.server.counts()),
+            }
         }
     }
 
@@ -133,6 +140,7 @@ pub fn library() -> &'static Path {
 /// A directory that goes with the test.
 pub struct Directory {
     path: PathBuf,
+    is_borrowed: bool,
 }
 
 impl Directory {
@@ -143,7 +151,12 @@ impl Directory {
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&path).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-        Self { path }
+        Self { path, is_borrowed: false }
+    }
+
+    /// One that is somebody else's.
+    pub fn borrowed(path: &Path) -> Self {
+        Self { path: path.to_owned(), is_borrowed: true }
     }
 
     pub fn path(&self) -> &Path {
@@ -157,7 +170,9 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.path);
+        if !self.is_borrowed {
+            let _ = std::fs::remove_dir_all(&self.path);
+        }
     }
 }
 
