@@ -90,7 +90,7 @@ impl Asking {
 
     /// Code below the text, rings and control page below that: as good an offer as any.
     fn offer(&self) -> Offer {
-        let end = self.text.start - (1 << 22) & !0xfff;
+        let end = (self.text.start - (1 << 22)) & !0xfff;
         let span = |start, len| Span { start, len };
         Offer {
             bias: self.bias,
