@@ -96,7 +96,8 @@ pub fn trees(spans: &[Value]) -> BTreeMap<String, usize> {
 /// Spans of a capture that lost nothing and missed nothing.
 pub fn spans(output: &Output, told: &str) -> Vec<Value> {
     let summary = output.of_type("summary").remove(0);
-    for key in ["lost", "invalid", "no_goroutine", "orphan_exits", "open"] {
+    // A library's goroutine may be in a call that is no span when the program ends; spans that have no end say so.
+    for key in ["lost", "invalid", "no_goroutine", "orphan_exits"] {
         assert_eq!(summary[key], 0, "{told}: {key} in {summary}");
     }
     let spans = output.of_type("span");
