@@ -12,9 +12,9 @@ use crate::{root, say};
 const MAX_LINES: usize = 600;
 
 /// Crates that hold no unsafe code, and say so.
-const SAFE_CRATES: [&str; 13] = [
-    "address", "binary", "handover", "inspect", "metrics", "otlp", "output", "probe", "sensors",
-    "testkit", "timeline", "top", "wire",
+const SAFE_CRATES: [&str; 14] = [
+    "address", "agent", "binary", "handover", "inspect", "metrics", "otlp", "output", "probe",
+    "sensors", "testkit", "timeline", "top", "wire",
 ];
 
 /// Which of our crates each crate may depend on: dependencies point one way.
@@ -32,7 +32,8 @@ const BORDERS: [(&str, &[&str]); 16] = [
     ("sensors", &["probe", "timeline"]),
     ("metrics", &["inspect", "process"]),
     ("output", &["metrics", "probe", "sensors", "timeline"]),
-    ("otlp", &["output", "sensors"]),
+    ("agent", &["metrics", "probe", "sensors"]),
+    ("otlp", &["metrics", "output", "sensors"]),
     ("testkit", &[]),
     ("top", &[]),
 ];

@@ -1,10 +1,12 @@
 //! The command line as typed. `cmd` turns it into plain structs before anything is done.
 
+mod agent;
 mod conditions;
 mod metrics;
 mod sched;
 mod spans;
 
+pub use agent::AgentArgs;
 pub use conditions::ConditionArgs;
 pub use metrics::{MetricsArgs, MetricsFormat, TopArgs, WatchArgs};
 pub use sched::{SchedArgs, StatesBy, StatesFormat};
@@ -36,6 +38,8 @@ pub enum Command {
     Sched(Box<SchedArgs>),
     /// Requests as they end: what a program answers and asks over HTTP, as spans of traces
     Spans(Box<SpansArgs>),
+    /// Watches services as a configuration says: metrics and requests, to Prometheus and collectors
+    Agent(AgentArgs),
     /// The function graph with go-ftrace's own command line
     Ftrace(Box<FtraceArgs>),
     /// Shows a file written by `--record`

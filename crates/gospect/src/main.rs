@@ -1,6 +1,7 @@
 //! The command line and the wiring: which file or process, which crates in which
 //! order, and the exit code. All printing happens here.
 
+mod agent;
 mod args;
 mod clock;
 mod cmd;
@@ -34,6 +35,7 @@ fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::Funcs(args) => cmd::funcs::run(&args),
         Command::Types(args) => cmd::types::run(&args),
         Command::Trace(args) => cmd::trace::run(*args),
+        Command::Agent(args) => cmd::agent::run(args),
         Command::Ftrace(args) => cmd::ftrace::run(*args),
         Command::Sched(args) => cmd::sched::run(*args),
         Command::Spans(args) => cmd::spans::run(*args),

@@ -8,5 +8,7 @@ mod service;
 mod watched;
 
 pub use fleet::{Chosen, Fleet, Round};
+pub use image::Images;
 pub use rows::rows;
-pub use watched::{Read, Wants, Watched};
+pub use service::service_of;
+pub use watched::{Read, Seen, Wants, Watched};

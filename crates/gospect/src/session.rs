@@ -43,6 +43,14 @@ pub struct Costs {
     pub probed: Probed,
 }
 
+impl Costs {
+    /// Where all sites carry trampolines.
+    pub fn of_trampolines() -> Self {
+        let none = SiteCosts { emulated_ns: 0, stepped_ns: 0, op_ns: 0 };
+        Self { assumed: none, measured: Arc::default(), probed: Probed::Sites(BTreeSet::new()) }
+    }
+}
+
 /// Sites with uprobes; others carry trampolines.
 #[derive(Clone, Debug)]
 pub enum Probed {
@@ -109,6 +117,15 @@ impl Tariff {
     }
 }
 
+/// Hits of one function's sites.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FunctionCost {
+    /// How many.
+    pub hits: u64,
+    /// What they cost, nanoseconds of CPU.
+    pub ns: u64,
+}
+
 /// A plan that is installed.
 pub struct Session {
     plan: Arc<Plan>,
@@ -120,6 +137,8 @@ pub struct Session {
     hits: u64,
     has_trampolines: bool,
     cost_ns: u64,
+    /// What each function's hits cost, where that is kept.
+    by_function: Option<Vec<FunctionCost>>,
     seen: BTreeSet<u32>,
     exited: BTreeSet<u32>,
     /// Kept for processes that only the records tell of.
@@ -148,6 +167,7 @@ impl Session {
             recording: None,
             hits: 0,
             cost_ns: 0,
+            by_function: None,
             seen: BTreeSet::new(),
             exited: BTreeSet::new(),
             ends: None,
@@ -186,6 +206,7 @@ impl Session {
             recording,
             hits,
             cost_ns,
+            by_function,
             seen,
             exited,
             ends,
@@ -210,7 +231,15 @@ impl Session {
                 match record.kind {
                     RecordKind::Hit => {
                         *hits += 1;
-                        *cost_ns += tariff.of(record.site);
+                        let ns = tariff.of(record.site);
+                        *cost_ns += ns;
+                        if let Some(costs) = by_function
+                            && let Some(site) = plan.sites.get(record.site as usize)
+                            && let Some(cost) = costs.get_mut(site.function as usize)
+                        {
+                            cost.hits += 1;
+                            cost.ns += ns;
+                        }
                         if known != Some(record.pid) && seen.insert(record.pid) {
                             if let Some(ends) = ends {
                                 ends.begin(record.pid);
@@ -287,6 +316,17 @@ impl Session {
         let mean = self.cost_ns.checked_div(self.hits).unwrap_or_default();
         let each = if self.has_trampolines { TRAMPOLINE_NS } else { mean };
         self.cost_ns.saturating_add(each.saturating_mul(unseen))
+    }
+
+    /// From now on keeps what each function's hits cost.
+    pub fn observe_costs(&mut self) {
+        self.by_function = Some(vec![FunctionCost::default(); self.plan.functions.len()]);
+    }
+
+    /// What each function's hits cost so far, by its number in the plan; those that were lost are in
+    /// [`Session::cost_ns`] alone. Empty when it is not kept.
+    pub fn costs(&self) -> &[FunctionCost] {
+        self.by_function.as_deref().unwrap_or_default()
     }
 
     /// Removes the plan from the targets.

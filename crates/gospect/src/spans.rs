@@ -83,8 +83,26 @@ pub fn is_recording_of(plan: &Plan) -> bool {
     has_creations && sensors::is_sensed(plan)
 }
 
+/// What someone takes who wants no text of it.
+#[derive(Debug)]
+pub enum Taken {
+    /// A span.
+    Span(Box<Span>),
+    /// A call that was seen to return, of a function by its number in the plan: how long it took, nanoseconds.
+    Call {
+        /// Which function.
+        function: u32,
+        /// How long.
+        ns: u64,
+    },
+}
+
+/// Where that goes.
+pub type Taker = std::sync::mpsc::Sender<Taken>;
+
 enum Writer {
     Timeline(Box<SpanTimeline>),
+    Taker(Taker),
     Collector(Box<Exporter>),
     Trees(Box<SpanTrees>),
     /// And a writer for what is no span: gaps and panics.
@@ -111,24 +129,29 @@ impl Spans {
     /// For events of `plan`.
     pub fn new(plan: &Arc<Plan>, clock: Clock, show: &ShowOptions, text: TextOptions) -> Self {
         let seed = RandomState::new().hash_one(clock.unix_offset_ns);
-        let SpanChoice { statements, times, collector, .. } =
+        let SpanChoice { statements, times, collector, taker, .. } =
             show.spans.clone().unwrap_or_default();
         let options = SpanOptions { seed, statements, times, ..SpanOptions::default() };
-        let writer = match (collector, show.format) {
-            (Some(settings), _) => Writer::Collector(Box::new(Exporter::start(*settings, clock))),
-            (None, _) if let Some(file) = &show.timeline => {
+        let writer = match (taker, collector, show.format) {
+            (Some(taker), ..) => Writer::Taker(taker),
+            (None, Some(settings), _) => {
+                Writer::Collector(Box::new(Exporter::start(*settings, clock)))
+            }
+            (None, None, _) if let Some(file) = &show.timeline => {
                 Writer::Timeline(Box::new(SpanTimeline::new(Arc::clone(plan), file.clone())))
             }
-            (None, Format::Text) => {
+            (None, None, Format::Text) => {
                 Writer::Trees(Box::new(SpanTrees::new(Arc::clone(plan), clock, text)))
             }
-            (None, Format::Json) => {
+            (None, None, Format::Json) => {
                 Writer::Json(clock, Box::new(Json::new(Arc::clone(plan), clock)))
             }
         };
         let form = match writer {
             Writer::Json(..) => CallForm::Json,
-            Writer::Trees(_) | Writer::Timeline(_) | Writer::Collector(_) => CallForm::Text,
+            Writer::Trees(_) | Writer::Timeline(_) | Writer::Collector(_) | Writer::Taker(_) => {
+                CallForm::Text
+            }
         };
         let sites = 0..plan.sites.len() as u32;
         Self {
@@ -212,6 +235,17 @@ impl Spans {
         if let (Writer::Timeline(timeline), Event::Enter(call)) = (&self.writer, event) {
             timeline.begins(call.start_ns);
         }
+        if let (Writer::Taker(taker), Event::Enter(call) | Event::Leave(call)) =
+            (&self.writer, event)
+            && self.builder.is_shown(call.function)
+        {
+            if matches!(event, Event::Leave(_)) && call.end_exact {
+                let ns = call.end_ns.saturating_sub(call.start_ns);
+                // Whoever took it may have gone.
+                _ = taker.send(Taken::Call { function: call.function, ns });
+            }
+            return Ok(());
+        }
         match event {
             Event::Enter(call) | Event::Leave(call) if self.builder.is_shown(call.function) => {
                 self.builder.push_call(event, symbols, &mut self.calls);
@@ -239,7 +273,7 @@ impl Spans {
         match &mut self.writer {
             Writer::Trees(trees) => trees.finish(out),
             Writer::Timeline(timeline) => timeline.finish(out),
-            Writer::Json(..) => Ok(()),
+            Writer::Json(..) | Writer::Taker(_) => Ok(()),
             Writer::Collector(exporter) => {
                 self.exported = Some(exporter.finish());
                 Ok(())
@@ -269,6 +303,7 @@ impl Spans {
                 Writer::Timeline(timeline) => timeline.span(span, out)?,
                 Writer::Json(clock, _) => write_span_json(&span, &self.plan, clock, out)?,
                 Writer::Collector(exporter) => exporter.span(span),
+                Writer::Taker(taker) => _ = taker.send(Taken::Span(Box::new(span))),
             }
         }
         Ok(())

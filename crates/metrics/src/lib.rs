@@ -7,6 +7,7 @@
 //! Go runtime and for processes where these have it. Nothing is read and nothing is written here.
 #![forbid(unsafe_code)]
 
+mod figure;
 mod histogram;
 mod metric;
 mod number;
@@ -15,6 +16,7 @@ mod reading;
 mod registry;
 mod sample;
 
+pub use figure::{Figure, FigurePoint, Tag, Tags, figures};
 pub use histogram::Histogram;
 pub use metric::{Instrument, Kind, Metric, Otel, Unit};
 pub use number::Number;

@@ -52,6 +52,8 @@ pub enum Instrument {
     Counter,
     /// A sum that goes up and down.
     UpDownCounter,
+    /// A figure that is no sum: a share, or whether something is so.
+    Gauge,
     /// Counts by bounds.
     Histogram,
 }

@@ -1,21 +1,22 @@
 //! The thread that sends, and the queue to it.
 
 use crate::connector::Connector;
+use crate::delivery::{Delivery, Shared};
 use crate::error::Error;
 use crate::request::request;
-use crate::send::{Sender, Sent};
+use crate::sampler::Sampler;
+use crate::send::Message;
 use crate::settings::Settings;
 use output::Clock;
 use sensors::Span;
 use std::fmt;
-use std::hash::{BuildHasher as _, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 /// Spans waiting at the most (OTEL_BSP_MAX_QUEUE_SIZE).
 const QUEUE: usize = 2048;
@@ -23,13 +24,8 @@ const QUEUE: usize = 2048;
 const BATCH: usize = 512;
 /// How long the first span of a batch waits for others (OTEL_BSP_SCHEDULE_DELAY; 5s by default there).
 const DELAY: Duration = Duration::from_secs(1);
-/// How long a batch is tried.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// How long it goes on when the capture is over.
-const LAST: Duration = Duration::from_secs(5);
-/// The first pause before a batch is sent again; each further one is twice as long, and each is between
-/// half and one and a half of that, so that senders do not come back all at once.
-const PAUSE: Duration = Duration::from_millis(250);
+pub(crate) const LAST: Duration = Duration::from_secs(5);
 
 /// What became of spans.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,28 +64,22 @@ impl fmt::Display for Exported {
     }
 }
 
-/// What the sending thread tells.
-#[derive(Default)]
-struct Shared {
-    delivered: AtomicU64,
-    failed: AtomicU64,
-    error: Mutex<Option<String>>,
+/// What spans come from, where not all come from the same.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Origin {
+    /// Attributes of the resource, in place of those of the settings.
+    pub resource: Vec<(String, String)>,
+    /// Which traces are sent, in place of what the settings say.
+    pub sampler: Sampler,
 }
 
-impl Shared {
-    fn tell(&self, error: impl Into<String>) {
-        *self.error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.into());
-    }
-
-    fn told(&self) -> Option<String> {
-        self.error.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
+/// A span on its way.
+pub(crate) type Sourced = (Span, Option<Arc<Origin>>);
 
 /// Sends spans.
 pub struct Exporter {
     settings: Arc<Settings>,
-    queue: Option<mpsc::Sender<Span>>,
+    queue: Option<mpsc::Sender<Sourced>>,
     /// When to give up, once the capture is over.
     until: watch::Sender<Option<Instant>>,
     thread: Option<JoinHandle<()>>,
@@ -113,12 +103,12 @@ impl Exporter {
         let (queue, spans) = mpsc::channel(QUEUE);
         let (until, deadline) = watch::channel(None);
         let shared = Arc::new(Shared::default());
-        let sending = Sending {
+        let delivery = Delivery {
             settings: Arc::clone(&settings),
-            clock,
             shared: Arc::clone(&shared),
             until: deadline,
         };
+        let sending = Sending { clock, delivery };
         let thread = std::thread::Builder::new().name("otlp".to_owned());
         let thread = thread.spawn(move || sending.run(spans));
         if let Err(error) = &thread {
@@ -130,12 +120,23 @@ impl Exporter {
 
     /// Takes a span, if it is of a trace that is sampled and there is room.
     pub fn span(&mut self, span: Span) {
+        self.take((span, None));
+    }
+
+    /// The same for a span that comes from somewhere else than the settings say.
+    pub fn span_of(&mut self, span: Span, origin: &Arc<Origin>) {
+        self.take((span, Some(Arc::clone(origin))));
+    }
+
+    fn take(&mut self, sourced: Sourced) {
         let Some(queue) = &self.queue else { return };
-        if !self.settings.sampler.takes(span.context.trace, span.sampled_by_parent) {
+        let (span, origin) = &sourced;
+        let sampler = origin.as_ref().map_or(&self.settings.sampler, |origin| &origin.sampler);
+        if !sampler.takes(span.context.trace, span.sampled_by_parent) {
             self.unsampled += 1;
             return;
         }
-        match queue.try_send(span) {
+        match queue.try_send(sourced) {
             Ok(()) => {}
             Err(TrySendError::Full(_) | TrySendError::Closed(_)) => self.dropped += 1,
         }
@@ -151,6 +152,11 @@ impl Exporter {
                 self.shared.tell("the sending thread failed");
             }
         }
+        self.exported()
+    }
+
+    /// What became of spans so far.
+    pub fn exported(&self) -> Exported {
         Exported {
             name: self.settings.to_string(),
             delivered: self.shared.delivered.load(Ordering::Relaxed),
@@ -164,27 +170,23 @@ impl Exporter {
 
 /// The thread's side.
 struct Sending {
-    settings: Arc<Settings>,
     clock: Clock,
-    shared: Arc<Shared>,
-    until: watch::Receiver<Option<Instant>>,
+    delivery: Delivery,
 }
 
 impl Sending {
-    fn run(mut self, spans: mpsc::Receiver<Span>) {
+    fn run(mut self, spans: mpsc::Receiver<Sourced>) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         match runtime {
             Ok(runtime) => runtime.block_on(self.take(spans)),
-            Err(error) => self.shared.tell(format!("no runtime to send by: {error}")),
+            Err(error) => self.delivery.shared.tell(format!("no runtime to send by: {error}")),
         }
     }
 
-    async fn take(&mut self, mut spans: mpsc::Receiver<Span>) {
-        let sender = Connector::new(&self.settings)
-            .and_then(|connector| Sender::new(&self.settings, connector));
-        let mut sender = match sender {
+    async fn take(&mut self, mut spans: mpsc::Receiver<Sourced>) {
+        let mut sender = match self.delivery.sender() {
             Ok(sender) => sender,
-            Err(error) => return self.shared.tell(error.to_string()),
+            Err(error) => return self.delivery.shared.tell(error.to_string()),
         };
         while let Some(first) = spans.recv().await {
             let mut batch = vec![first];
@@ -195,60 +197,10 @@ impl Sending {
                     Ok(None) | Err(_) => break,
                 }
             }
-            self.send(&mut sender, &batch).await;
+            let request = request(&batch, &self.clock, &self.delivery.settings.resource);
+            let count = batch.len() as u64;
+            drop(batch);
+            self.delivery.send(&mut sender, &Message::Spans(request), count).await;
         }
     }
-
-    async fn send(&mut self, sender: &mut Sender, batch: &[Span]) {
-        let request = request(batch, &self.clock, &self.settings.resource);
-        let count = batch.len() as u64;
-        let (mut pause, patience) = (PAUSE, Instant::now() + PATIENCE);
-        let error = loop {
-            let (error, after) = match sender.send(&self.settings, &request).await {
-                Sent::Taken { rejected, told } => {
-                    let rejected = rejected.min(count);
-                    self.shared.delivered.fetch_add(count - rejected, Ordering::Relaxed);
-                    self.shared.failed.fetch_add(rejected, Ordering::Relaxed);
-                    if let Some(told) = told {
-                        self.shared.tell(told);
-                    }
-                    return;
-                }
-                Sent::Refused(error) => break error,
-                Sent::Again { error, after } => (error, after),
-            };
-            let wait = after.unwrap_or_default().max(jittered(pause));
-            if !self.waited(wait, patience).await {
-                break error;
-            }
-            pause *= 2;
-        };
-        self.shared.failed.fetch_add(count, Ordering::Relaxed);
-        self.shared.tell(format!("{}: {error}", self.settings));
-    }
-
-    /// Waits, unless that takes longer than there is time.
-    async fn waited(&mut self, wait: Duration, patience: Instant) -> bool {
-        let end = Instant::now() + wait;
-        loop {
-            let until = self.until.borrow_and_update().map_or(patience, |end| end.min(patience));
-            if end > until {
-                return false;
-            }
-            // Woken when the capture ends meanwhile: there may be less time now.
-            let left = end.saturating_duration_since(Instant::now());
-            match timeout(left, self.until.changed()).await {
-                Err(_) => return true,
-                Ok(Ok(())) => {}
-                // Nobody waits for what becomes of it.
-                Ok(Err(_)) => return false,
-            }
-        }
-    }
-}
-
-/// Between half and one and a half of a pause.
-fn jittered(pause: Duration) -> Duration {
-    let random = RandomState::new().hash_one(pause) >> 11;
-    pause.mul_f64(0.5 + random as f64 / (1_u64 << 53) as f64)
 }

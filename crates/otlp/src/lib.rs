@@ -1,4 +1,4 @@
-//! Spans to a collector by OTLP: over gRPC, or over HTTP as protobuf or JSON.
+//! Spans and metrics to a collector by OTLP: over gRPC, or over HTTP as protobuf or JSON.
 //!
 //! [`Settings`] is what is given and what the OTEL_* variables say; [`Exporter`] takes spans and sends
 //! them from a thread of its own, in batches, and again after growing pauses where the protocol allows. Its
@@ -9,8 +9,11 @@
 #![forbid(unsafe_code)]
 
 mod connector;
+mod delivery;
 mod error;
 mod exporter;
+mod metrics;
+mod metrics_exporter;
 mod request;
 mod sampler;
 mod send;
@@ -18,6 +21,9 @@ mod settings;
 mod variables;
 
 pub use error::Error;
-pub use exporter::{Exported, Exporter};
+pub use exporter::{Exported, Exporter, Origin};
+pub use metrics::Measured;
+pub use metrics_exporter::MetricsExporter;
 pub use sampler::{RootSampler, Sampler};
 pub use settings::{Protocol, Settings};
+pub use variables::Signal;

@@ -1,5 +1,6 @@
 //! Spans as messages of the protocol (`ExportTraceServiceRequest`).
 
+use crate::exporter::{Origin, Sourced};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
@@ -9,6 +10,7 @@ use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as Message, Status};
 use output::Clock;
 use sensors::{Attribute, Link, Span, SpanContext, SpanEvent, SpanKind, Witness};
+use std::sync::Arc;
 
 /// `SpanFlags` of the protocol: the trace is sampled; whether the parent is in another process is known;
 /// it is.
@@ -16,39 +18,50 @@ const SAMPLED: u32 = 0x001;
 const HAS_IS_REMOTE: u32 = 0x100;
 const IS_REMOTE: u32 = 0x200;
 
-/// One request with `spans`, in order. `resource` are the attributes of what they come from, to which the
-/// process is added.
+/// Spans of one process and origin.
+type Group<'a> = (&'a Option<Arc<Origin>>, u32, Vec<Message>);
+
+/// One request with `spans`, in order. `resource` are the attributes of what those come from that say nothing
+/// themselves; the process is added to each.
 pub(crate) fn request(
-    spans: &[Span],
+    spans: &[Sourced],
     clock: &Clock,
     resource: &[(String, String)],
 ) -> ExportTraceServiceRequest {
-    let mut pids: Vec<u32> = spans.iter().map(|span| span.pid).collect();
-    pids.sort_unstable();
-    pids.dedup();
-    let of_process = |pid: u32| {
+    // Origins are few, and those of one process are one.
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for (one, origin) in spans {
+        let message = span(one, clock);
+        let known = groups.iter_mut().find(|(known, pid, _)| *pid == one.pid && *known == origin);
+        match known {
+            Some((_, _, messages)) => messages.push(message),
+            None => groups.push((origin, one.pid, vec![message])),
+        }
+    }
+    groups.sort_by_key(|(_, pid, _)| *pid);
+    let of_process = |(origin, pid, spans): Group<'_>| {
+        let resource = origin.as_ref().map_or(resource, |origin| &origin.resource);
         let mut attributes: Vec<KeyValue> = resource
             .iter()
             .map(|(key, value)| pair(key, &Attribute::Text(value.clone())))
             .collect();
         attributes.push(pair("process.pid", &Attribute::Int(i64::from(pid))));
-        let own = spans.iter().filter(|span| span.pid == pid);
-        let scope = InstrumentationScope {
-            name: "gospect".to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            ..InstrumentationScope::default()
-        };
         ResourceSpans {
             resource: Some(Resource { attributes, ..Resource::default() }),
-            scope_spans: vec![ScopeSpans {
-                scope: Some(scope),
-                spans: own.map(|one| span(one, clock)).collect(),
-                ..ScopeSpans::default()
-            }],
+            scope_spans: vec![ScopeSpans { scope: Some(scope()), spans, ..ScopeSpans::default() }],
             ..ResourceSpans::default()
         }
     };
-    ExportTraceServiceRequest { resource_spans: pids.into_iter().map(of_process).collect() }
+    ExportTraceServiceRequest { resource_spans: groups.into_iter().map(of_process).collect() }
+}
+
+/// Who measured.
+pub(crate) fn scope() -> InstrumentationScope {
+    InstrumentationScope {
+        name: "gospect".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..InstrumentationScope::default()
+    }
 }
 
 fn span(span: &Span, clock: &Clock) -> Message {

@@ -6,15 +6,42 @@ mod http;
 use crate::connector::Connector;
 use crate::error::Error;
 use crate::settings::{Protocol, Settings};
+use opentelemetry_proto::tonic::collector::metrics::v1::{
+    ExportMetricsServiceRequest, ExportMetricsServiceResponse,
+};
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
+use prost::Message as _;
 use std::time::Duration;
+
+/// A request, by what it carries.
+#[derive(Clone, Debug)]
+pub(crate) enum Message {
+    Spans(ExportTraceServiceRequest),
+    Metrics(ExportMetricsServiceRequest),
+}
+
+impl Message {
+    fn to_json(&self) -> serde_json::Result<Vec<u8>> {
+        match self {
+            Self::Spans(spans) => serde_json::to_vec(spans),
+            Self::Metrics(metrics) => serde_json::to_vec(metrics),
+        }
+    }
+
+    fn to_protobuf(&self) -> Vec<u8> {
+        match self {
+            Self::Spans(spans) => spans.encode_to_vec(),
+            Self::Metrics(metrics) => metrics.encode_to_vec(),
+        }
+    }
+}
 
 /// What became of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// Taken, but for so many spans, with what was said of it.
+    /// Taken, but for so many spans or points, with what was said of it.
     Taken { rejected: u64, told: Option<String> },
     /// Not now: again later, and not before so long.
     Again { error: String, after: Option<Duration> },
@@ -24,10 +51,20 @@ pub(crate) enum Sent {
 
 impl Sent {
     /// By what the collector answered.
-    fn taken(answer: ExportTraceServiceResponse) -> Self {
+    fn spans(answer: ExportTraceServiceResponse) -> Self {
         let partial = answer.partial_success.unwrap_or_default();
-        let told = Some(partial.error_message).filter(|told| !told.is_empty());
-        Self::Taken { rejected: u64::try_from(partial.rejected_spans).unwrap_or(0), told }
+        Self::taken(partial.rejected_spans, partial.error_message)
+    }
+
+    /// Likewise of metrics.
+    fn metrics(answer: ExportMetricsServiceResponse) -> Self {
+        let partial = answer.partial_success.unwrap_or_default();
+        Self::taken(partial.rejected_data_points, partial.error_message)
+    }
+
+    fn taken(rejected: i64, told: String) -> Self {
+        let told = Some(told).filter(|told| !told.is_empty());
+        Self::Taken { rejected: u64::try_from(rejected).unwrap_or(0), told }
     }
 
     fn again(error: String) -> Self {
@@ -53,11 +90,7 @@ impl Sender {
     }
 
     /// Sends, for as long as the settings allow.
-    pub(crate) async fn send(
-        &mut self,
-        settings: &Settings,
-        request: &ExportTraceServiceRequest,
-    ) -> Sent {
+    pub(crate) async fn send(&mut self, settings: &Settings, request: &Message) -> Sent {
         let sent = async {
             match self {
                 Self::Grpc(grpc) => grpc.send(settings, request.clone()).await,

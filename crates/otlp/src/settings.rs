@@ -3,14 +3,13 @@
 
 use crate::error::Error;
 use crate::sampler::Sampler;
-use crate::variables::{Variables, pairs};
+use crate::variables::{Signal, Variables, pairs};
 use hyper::header::{HeaderName, HeaderValue};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-const PATH: &str = "/v1/traces";
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What is spoken.
@@ -99,14 +98,28 @@ impl Settings {
         service: &str,
         variable: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, Error> {
-        let variables = Variables::new(variable);
+        Self::of(Signal::Traces, given, protocol, service, variable)
+    }
+
+    /// The same for any signal.
+    ///
+    /// # Errors
+    /// As [`Settings::new`].
+    pub fn of(
+        signal: Signal,
+        given: Option<&str>,
+        protocol: Option<Protocol>,
+        service: &str,
+        variable: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, Error> {
+        let variables = Variables::new(signal, variable);
         let protocol = match (protocol, variables.exporter("PROTOCOL")) {
             (Some(protocol), _) => protocol,
             (None, Some(name)) => name.parse()?,
             (None, None) => Protocol::default(),
         };
         let mut settings = Self { protocol, ..Self::default() };
-        settings.aim(given, &variables)?;
+        settings.aim(signal, given, &variables)?;
         settings.headers = headers(&variables)?;
         settings.tell_how(&variables);
         settings.resource = resource(service, &variables);
@@ -119,10 +132,14 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Where to: a base, to which a path is added, or a URL of traces, which is taken as it is.
-    fn aim(&mut self, given: Option<&str>, variables: &Variables<'_>) -> Result<(), Error> {
-        let of_traces = variables.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
-        let (url, is_base) = match (given, of_traces) {
+    /// Where to: a base, to which a path is added, or a URL of the signal, which is taken as it is.
+    fn aim(
+        &mut self,
+        signal: Signal,
+        given: Option<&str>,
+        variables: &Variables<'_>,
+    ) -> Result<(), Error> {
+        let (url, is_base) = match (given, variables.own("ENDPOINT")) {
             (Some(given), _) => (given.to_owned(), true),
             (None, Some(url)) => (url, false),
             (None, None) => {
@@ -156,7 +173,7 @@ impl Settings {
         (self.secure, self.host, self.port) = (secure, host.to_owned(), port);
         self.path = match (is_grpc, is_base) {
             (true, _) => String::new(),
-            (false, true) => format!("{}{PATH}", path.trim_end_matches('/')),
+            (false, true) => format!("{}{}", path.trim_end_matches('/'), signal.path()),
             (false, false) if path.is_empty() => "/".to_owned(),
             (false, false) => path.to_owned(),
         };

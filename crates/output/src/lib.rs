@@ -44,8 +44,8 @@ pub use goroutine_go::GoNames;
 pub use info::{BuildFacts, DwarfFacts, Fact, FunctionCounts, Info, ModuleInfo};
 pub use json::Json;
 pub use metrics::{
-    CONTENT_TYPE, MetricsSummary, ProcessMetrics, short_bytes, write_exposition,
-    write_metrics_json, write_metrics_text,
+    CONTENT_TYPE, MetricsSummary, ProcessMetrics, process_labels, short_bytes, write_exposition,
+    write_figures, write_metrics_json, write_metrics_text,
 };
 pub use sched::{
     Arrows, GoroutineRows, Origins, Perfetto, StatesHead, StatesJson, StatesPart, StatesSummary,

@@ -2,11 +2,13 @@
 
 mod amount;
 mod exposition;
+mod figures;
 mod json;
 mod text;
 
 pub use amount::short_bytes;
-pub use exposition::{CONTENT_TYPE, write_exposition};
+pub use exposition::{CONTENT_TYPE, process_labels, write_exposition};
+pub use figures::write_figures;
 pub use json::{MetricsSummary, write_metrics_json};
 pub use text::write_metrics_text;
 

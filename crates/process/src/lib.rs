@@ -8,6 +8,7 @@
 mod clock;
 mod ended;
 mod error;
+mod exec_events;
 mod file_source;
 mod find;
 mod held;
@@ -18,12 +19,14 @@ mod memory;
 mod memory_room;
 mod network;
 mod opened;
+mod place;
 mod privilege;
 mod usage;
 mod user;
 
 pub use clock::clock_source;
 pub use error::Error;
+pub use exec_events::{ExecEvents, Execs};
 pub use file_source::{FileIdentity, FileSource, FileStamp};
 pub use find::find_by_exe;
 pub use held::{HELD_FAILED, held_exec};

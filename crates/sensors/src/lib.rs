@@ -14,6 +14,7 @@ mod diagnosis;
 mod evidence;
 mod fields;
 mod goroutine;
+mod group;
 mod http;
 mod ids;
 mod library;
@@ -28,6 +29,7 @@ pub use catalog::{
     Field, Read, Role, SENSORS, Sensor, SensorOptions, has_calls, is_sensed, selection,
 };
 pub use diagnosis::{Diagnosis, Finding, diagnose};
+pub use group::{GROUPS, group_of, sensor_of};
 pub use library::is_of_library;
 pub use span::{Attribute, Link, Span, SpanContext, SpanEvent, SpanKind, Status, Witness};
 pub use time::SpanTime;

@@ -17,7 +17,7 @@ pub enum SpansFormat {
 }
 
 /// What of requests is shown.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct SpanChoice {
     /// Queries of URLs too.
     pub queries: bool,
@@ -33,6 +33,8 @@ pub struct SpanChoice {
     pub timeline: bool,
     /// Where spans are sent, and not written.
     pub collector: Option<Box<otlp::Settings>>,
+    /// Who takes them instead, and what functions that are no sensors' did.
+    pub taker: Option<crate::spans::Taker>,
 }
 
 #[derive(Debug, Args)]

@@ -1,5 +1,6 @@
 //! One module a subcommand: arguments in, outcome out.
 
+pub mod agent;
 pub mod completions;
 pub mod detach;
 pub mod doctor;

@@ -47,8 +47,16 @@ pub fn run(args: SpansArgs) -> anyhow::Result<Outcome> {
         .map(|url| collector(url.as_deref(), otlp_protocol.as_deref(), &service))
         .transpose()?;
     let (statements, times, timeline) = (sql, time, format == SpansFormat::Perfetto);
-    trace.spans =
-        Some(SpanChoice { queries, statements, times, functions, exclude, timeline, collector });
+    trace.spans = Some(SpanChoice {
+        queries,
+        statements,
+        times,
+        functions,
+        exclude,
+        timeline,
+        collector,
+        taker: None,
+    });
     super::trace::run(*trace)
 }
 

@@ -1,10 +1,10 @@
 //! Over gRPC.
 
-use super::Sent;
+use super::{Message, Sent};
 use crate::connector::Connector;
 use crate::error::Error;
 use crate::settings::Settings;
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
 use prost::Message as _;
 use std::time::Duration;
@@ -15,7 +15,8 @@ use tonic::{Code, Request, Status};
 
 /// Sends over a connection that is kept, and made again when it breaks.
 pub(crate) struct Grpc {
-    client: TraceServiceClient<Channel>,
+    spans: TraceServiceClient<Channel>,
+    metrics: MetricsServiceClient<Channel>,
     headers: Vec<(AsciiMetadataKey, AsciiMetadataValue)>,
 }
 
@@ -28,12 +29,13 @@ impl Grpc {
             .map_err(|error| failed(&error))?
             .connect_timeout(settings.timeout);
         let channel = endpoint.connect_with_connector_lazy(connector);
-        let mut client = TraceServiceClient::new(channel);
+        let mut spans = TraceServiceClient::new(channel.clone());
+        let mut metrics = MetricsServiceClient::new(channel);
         if settings.gzip {
             // Servers answer in kind.
-            client = client
-                .send_compressed(CompressionEncoding::Gzip)
-                .accept_compressed(CompressionEncoding::Gzip);
+            let gzip = CompressionEncoding::Gzip;
+            spans = spans.send_compressed(gzip).accept_compressed(gzip);
+            metrics = metrics.send_compressed(gzip).accept_compressed(gzip);
         }
         let header = |(name, value): &(String, String)| {
             let unfit = || Error::Header(name.clone());
@@ -41,23 +43,30 @@ impl Grpc {
             Ok((key, value.parse().map_err(|_| unfit())?))
         };
         let headers = settings.headers.iter().map(header).collect::<Result<_, Error>>()?;
-        Ok(Self { client, headers })
+        Ok(Self { spans, metrics, headers })
     }
 
-    pub(super) async fn send(
-        &mut self,
-        settings: &Settings,
-        request: ExportTraceServiceRequest,
-    ) -> Sent {
-        let mut request = Request::new(request);
+    pub(super) async fn send(&mut self, settings: &Settings, message: Message) -> Sent {
+        let sent = match message {
+            Message::Spans(spans) => {
+                let request = self.request(settings, spans);
+                self.spans.export(request).await.map(|answer| Sent::spans(answer.into_inner()))
+            }
+            Message::Metrics(metrics) => {
+                let request = self.request(settings, metrics);
+                self.metrics.export(request).await.map(|answer| Sent::metrics(answer.into_inner()))
+            }
+        };
+        sent.unwrap_or_else(|status| refused(&status))
+    }
+
+    fn request<T>(&self, settings: &Settings, message: T) -> Request<T> {
+        let mut request = Request::new(message);
         request.set_timeout(settings.timeout);
         for (key, value) in &self.headers {
             request.metadata_mut().insert(key.clone(), value.clone());
         }
-        match self.client.export(request).await {
-            Ok(answer) => Sent::taken(answer.into_inner()),
-            Err(status) => refused(&status),
-        }
+        request
     }
 }
 

@@ -1,6 +1,6 @@
 //! Over HTTP, as protobuf or JSON.
 
-use super::Sent;
+use super::{Message, Sent};
 use crate::connector::Connector;
 use crate::error::Error;
 use crate::settings::{Protocol, Settings};
@@ -11,9 +11,8 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderMap, RETRY_AFTER};
 use hyper::{Request, StatusCode, Uri};
-use opentelemetry_proto::tonic::collector::trace::v1::{
-    ExportTracePartialSuccess, ExportTraceServiceRequest, ExportTraceServiceResponse,
-};
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceResponse;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
 use prost::Message as _;
 use serde_json::Value;
 use std::io::Write as _;
@@ -41,13 +40,11 @@ impl Http {
         Ok(Self { connector, target, connection: None })
     }
 
-    pub(super) async fn send(
-        &mut self,
-        settings: &Settings,
-        request: &ExportTraceServiceRequest,
-    ) -> Sent {
+    pub(super) async fn send(&mut self, settings: &Settings, request: &Message) -> Sent {
         match self.exchange(settings, request).await {
-            Ok((status, headers, body)) => judged(status, &headers, &body, settings.protocol),
+            Ok((status, headers, body)) => {
+                judged(status, &headers, &|| read(request, settings.protocol, &body))
+            }
             Err(error) => {
                 let mut told = error.to_string();
                 let mut cause = error.source();
@@ -63,11 +60,11 @@ impl Http {
     async fn exchange(
         &mut self,
         settings: &Settings,
-        request: &ExportTraceServiceRequest,
+        request: &Message,
     ) -> Result<(StatusCode, HeaderMap, Bytes), Failure> {
         let (kind, mut body) = match settings.protocol {
-            Protocol::HttpJson => ("application/json", serde_json::to_vec(request)?),
-            _ => ("application/x-protobuf", request.encode_to_vec()),
+            Protocol::HttpJson => ("application/json", request.to_json()?),
+            _ => ("application/x-protobuf", request.to_protobuf()),
         };
         let mut head = Request::post(self.target.clone())
             .header(HOST, settings.authority())
@@ -109,14 +106,10 @@ impl Http {
     }
 }
 
-/// Which answers may be tried again ("OTLP/HTTP Response" of the protocol).
-fn judged(status: StatusCode, headers: &HeaderMap, body: &[u8], protocol: Protocol) -> Sent {
+/// Which answers may be tried again ("OTLP/HTTP Response" of the protocol). `read` reads the body.
+fn judged(status: StatusCode, headers: &HeaderMap, read: &dyn Fn() -> Sent) -> Sent {
     if status.is_success() {
-        let answer = match protocol {
-            Protocol::HttpJson => from_json(body),
-            _ => ExportTraceServiceResponse::decode(body).ok(),
-        };
-        return Sent::taken(answer.unwrap_or_default());
+        return read();
     }
     let error = status.to_string();
     if ![429, 502, 503, 504].contains(&status.as_u16()) {
@@ -127,17 +120,28 @@ fn judged(status: StatusCode, headers: &HeaderMap, body: &[u8], protocol: Protoc
     Sent::Again { error, after: after.map(Duration::from_secs) }
 }
 
+/// What a collector says to what it takes; nothing where it is not understood.
+fn read(request: &Message, protocol: Protocol, body: &[u8]) -> Sent {
+    match (request, protocol) {
+        (Message::Spans(_), Protocol::HttpJson) => from_json(body, "rejectedSpans"),
+        (Message::Metrics(_), Protocol::HttpJson) => from_json(body, "rejectedDataPoints"),
+        (Message::Spans(_), _) => {
+            Sent::spans(ExportTraceServiceResponse::decode(body).unwrap_or_default())
+        }
+        (Message::Metrics(_), _) => {
+            Sent::metrics(ExportMetricsServiceResponse::decode(body).unwrap_or_default())
+        }
+    }
+}
+
 /// A 64-bit number may stand as a text in JSON (protobuf's JSON mapping).
-fn from_json(body: &[u8]) -> Option<ExportTraceServiceResponse> {
-    let answer: Value = serde_json::from_slice(body).ok()?;
-    let partial = answer.get("partialSuccess")?;
-    let rejected = &partial["rejectedSpans"];
-    let rejected_spans = rejected.as_i64().or_else(|| rejected.as_str()?.parse().ok());
-    let partial = ExportTracePartialSuccess {
-        rejected_spans: rejected_spans.unwrap_or(0),
-        error_message: partial["errorMessage"].as_str().unwrap_or_default().to_owned(),
-    };
-    Some(ExportTraceServiceResponse { partial_success: Some(partial) })
+fn from_json(body: &[u8], rejected: &str) -> Sent {
+    let answer: Value = serde_json::from_slice(body).unwrap_or_default();
+    let partial = &answer["partialSuccess"];
+    let number = &partial[rejected];
+    let number = number.as_i64().or_else(|| number.as_str()?.parse().ok());
+    let told = partial["errorMessage"].as_str().unwrap_or_default().to_owned();
+    Sent::taken(number.unwrap_or(0), told)
 }
 
 #[cfg(test)]
@@ -152,7 +156,7 @@ mod tests {
                 headers.insert(RETRY_AFTER, after.parse().unwrap());
             }
             let status = StatusCode::from_u16(code).unwrap();
-            judged(status, &headers, b"", Protocol::HttpProtobuf)
+            judged(status, &headers, &|| Sent::taken(0, String::new()))
         };
         assert_eq!(told(200, None), Sent::Taken { rejected: 0, told: None });
         let later = |after| Sent::Again { error: "503 Service Unavailable".to_owned(), after };
@@ -164,18 +168,32 @@ mod tests {
     }
 
     #[test]
-    fn spans_that_a_collector_rejects_are_counted() {
-        let partial = ExportTracePartialSuccess { rejected_spans: 3, error_message: "old".into() };
-        let answer = ExportTraceServiceResponse { partial_success: Some(partial) };
+    fn what_a_collector_rejects_is_counted() {
+        use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsPartialSuccess;
+        use opentelemetry_proto::tonic::collector::trace::v1::ExportTracePartialSuccess;
+        let error_message = "old".to_owned();
+        let partial =
+            ExportTracePartialSuccess { rejected_spans: 3, error_message: error_message.clone() };
+        let spans = ExportTraceServiceResponse { partial_success: Some(partial) }.encode_to_vec();
+        let partial = ExportMetricsPartialSuccess { rejected_data_points: 3, error_message };
+        let metrics =
+            ExportMetricsServiceResponse { partial_success: Some(partial) }.encode_to_vec();
         let expected = || Sent::Taken { rejected: 3, told: Some("old".to_owned()) };
-        let judge =
-            |body: &[u8], protocol| judged(StatusCode::OK, &HeaderMap::new(), body, protocol);
-        assert_eq!(judge(&answer.encode_to_vec(), Protocol::HttpProtobuf), expected());
-        for number in ["3", "\"3\""] {
-            let json = format!(
-                r#"{{"partialSuccess":{{"rejectedSpans":{number},"errorMessage":"old"}}}}"#
-            );
-            assert_eq!(judge(json.as_bytes(), Protocol::HttpJson), expected(), "{json}");
+        let requests = [Message::Spans(Default::default()), Message::Metrics(Default::default())];
+        let names = ["rejectedSpans", "rejectedDataPoints"];
+        for ((request, name), body) in requests.iter().zip(names).zip([spans, metrics]) {
+            assert_eq!(read(request, Protocol::HttpProtobuf, &body), expected());
+            for number in ["3", "\"3\""] {
+                let json =
+                    format!(r#"{{"partialSuccess":{{"{name}":{number},"errorMessage":"old"}}}}"#);
+                assert_eq!(
+                    read(request, Protocol::HttpJson, json.as_bytes()),
+                    expected(),
+                    "{json}"
+                );
+            }
+            let nothing = Sent::Taken { rejected: 0, told: None };
+            assert_eq!(read(request, Protocol::HttpJson, b"ok"), nothing);
         }
     }
 }

@@ -11,8 +11,10 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Writes the metrics of `processes`, each with the labels `pid`, `exe` and `service`; all of one
 /// metric together, as the format wants it.
 pub fn write_exposition(processes: &[ProcessMetrics], out: &mut dyn Write) -> io::Result<()> {
-    let mut rest: Vec<(String, &[Sample])> =
-        processes.iter().map(|process| (labels_of(process), process.samples.as_slice())).collect();
+    let mut rest: Vec<(String, &[Sample])> = processes
+        .iter()
+        .map(|process| (process_labels(process), process.samples.as_slice()))
+        .collect();
     let mut text = String::new();
     for metric in metrics::all() {
         text.clear();
@@ -38,7 +40,8 @@ fn write_head(metric: &Metric, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "# TYPE {} {}", metric.name, metric.kind.name())
 }
 
-fn labels_of(process: &ProcessMetrics) -> String {
+/// What tells the metrics of one process from those of others, as labels.
+pub fn process_labels(process: &ProcessMetrics) -> String {
     let mut labels = format!("pid=\"{}\"", process.pid);
     push_label(&mut labels, "exe", &process.exe);
     push_label(&mut labels, "service", &process.service);
@@ -46,7 +49,13 @@ fn labels_of(process: &ProcessMetrics) -> String {
 }
 
 fn push_label(out: &mut String, name: &str, value: &str) {
-    _ = write!(out, ",{name}=\"");
+    out.push(',');
+    push_quoted(out, name, value);
+}
+
+/// A label without what separates it from others.
+pub(super) fn push_quoted(out: &mut String, name: &str, value: &str) {
+    _ = write!(out, "{name}=\"");
     for c in value.chars() {
         match c {
             '\\' => out.push_str(r"\\"),

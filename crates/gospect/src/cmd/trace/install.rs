@@ -179,7 +179,11 @@ impl Planning<'_> {
         debug: Option<&DebugInfo>,
         mut planned: Planned,
     ) -> anyhow::Result<Planned> {
-        if !sensors::is_sensed(&planned.plan) {
+        // With a taker other functions may be watched without any requests.
+        let has_taker = self.args.spans.as_ref().is_some_and(|choice| choice.taker.is_some());
+        let has_calls = sensors::has_calls(&planned.plan);
+        let is_useful = sensors::is_sensed(&planned.plan) || has_taker && has_calls;
+        if !is_useful {
             let refused = planned.plan.refused.iter();
             let reasons: Vec<String> = refused
                 .map(|refusal| format!("{} {}", refusal.function, refusal.reason.0))
@@ -195,7 +199,7 @@ impl Planning<'_> {
         let asked = &self.selection.wanted[self.selection.always..];
         let is_asked = |text: &String| asked.iter().any(|wanted| wanted.text == *text);
         planned.unmatched.retain(is_asked);
-        if !asked.is_empty() && !sensors::has_calls(&planned.plan) {
+        if !asked.is_empty() && !has_calls && !has_taker {
             let shown = target.shown.display();
             return Err(nothing(match planned.unmatched.is_empty() {
                 false => {

@@ -5,7 +5,7 @@ mod choice;
 mod end;
 mod engine;
 mod fallback;
-pub(super) mod install;
+pub(crate) mod install;
 mod progress;
 mod summary;
 pub(super) mod who;
@@ -14,6 +14,13 @@ use crate::args::{Backend, TraceArgs};
 use crate::failure::{Outcome, usage};
 use crate::sink;
 
+/// What sensors and `--functions` name.
+pub(crate) fn spans_selection(
+    choice: &crate::args::SpanChoice,
+) -> anyhow::Result<probe::selection::Selection> {
+    Ok(crate::spans::selection(choice, choice::within_spans(choice)?))
+}
+
 /// Traces as asked.
 pub fn run(mut args: TraceArgs) -> anyhow::Result<Outcome> {
     if args.command.is_none() && std::env::args_os().any(|arg| arg == "--") {
@@ -21,7 +28,7 @@ pub fn run(mut args: TraceArgs) -> anyhow::Result<Outcome> {
     }
     let who = who::Who::resolve(&mut args)?;
     let selection = match &args.spans {
-        Some(choice) => crate::spans::selection(choice, choice::within_spans(choice)?),
+        Some(choice) => spans_selection(choice)?,
         None => choice::selection(&args)?,
     };
     if args.capture.backend == Backend::Trampoline && matches!(who, who::Who::Exe(_)) {

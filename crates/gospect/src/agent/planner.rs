@@ -1,0 +1,123 @@
+//! The thread that plans: a large executable takes seconds, in which captures have to be read.
+
+use super::prepared::Prepared;
+use crate::target::Target;
+use agent::Service;
+use process::FileIdentity;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// How long a plan that nobody uses is kept: a service that ends often begins anew.
+const UNUSED: Duration = Duration::from_secs(300);
+/// Plans kept at the most.
+const KEPT: usize = 64;
+
+/// What comes of planning.
+pub type Outcome = Result<Arc<Prepared>, String>;
+
+struct Job {
+    target: Target,
+    service: Service,
+}
+
+struct Known {
+    file: FileIdentity,
+    service: Service,
+    /// `None` while it is being planned.
+    outcome: Option<Outcome>,
+    used: Instant,
+}
+
+/// Plans, each executable once for services that want the same of it.
+pub struct Planner {
+    jobs: Sender<Job>,
+    done: Receiver<(FileIdentity, Service, Outcome)>,
+    known: Vec<Known>,
+}
+
+impl Planner {
+    /// One with its thread.
+    pub fn start() -> std::io::Result<Self> {
+        let (jobs, waiting) = channel::<Job>();
+        let (sender, done) = channel();
+        std::thread::Builder::new().name("planner".to_owned()).spawn(move || {
+            for Job { target, service } in waiting {
+                let file = target.identity;
+                let outcome = Prepared::new(target, &service);
+                let outcome = outcome.map(Arc::new).map_err(|error| format!("{error:#}"));
+                if sender.send((file, service, outcome)).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { jobs, done, known: Vec::new() })
+    }
+
+    /// The plan of an executable for a service; `None` while it is being made. `open` opens the executable.
+    pub fn of(
+        &mut self,
+        file: FileIdentity,
+        service: &Service,
+        open: impl FnOnce() -> anyhow::Result<Target>,
+    ) -> Option<Outcome> {
+        self.take();
+        let is_it = |known: &&mut Known| known.file == file && known.service.plans_as(service);
+        if let Some(known) = self.known.iter_mut().find(is_it) {
+            known.used = Instant::now();
+            return known.outcome.clone();
+        }
+        self.forget();
+        let target = match open() {
+            Ok(target) => target,
+            Err(error) => return Some(Err(format!("{error:#}"))),
+        };
+        // A process may have become another program just now.
+        let file = target.identity;
+        let service = service.clone();
+        let known = Known { file, service: service.clone(), outcome: None, used: Instant::now() };
+        self.known.push(known);
+        match self.jobs.send(Job { target, service }) {
+            Ok(()) => None,
+            Err(_) => Some(Err("the planning thread failed".to_owned())),
+        }
+    }
+
+    /// Takes a plan that was made elsewhere.
+    pub fn add(&mut self, service: &Service, prepared: &Arc<Prepared>) {
+        self.known.push(Known {
+            file: prepared.target.identity,
+            service: service.clone(),
+            outcome: Some(Ok(Arc::clone(prepared))),
+            used: Instant::now(),
+        });
+    }
+
+    fn take(&mut self) {
+        for (file, service, outcome) in self.done.try_iter() {
+            let is_it = |known: &&mut Known| known.file == file && known.service.plans_as(&service);
+            if let Some(known) = self.known.iter_mut().find(is_it) {
+                known.outcome = Some(outcome);
+            }
+        }
+    }
+
+    fn forget(&mut self) {
+        let now = Instant::now();
+        let is_used = |known: &Known| match &known.outcome {
+            None => true,
+            Some(Ok(prepared)) => {
+                Arc::strong_count(prepared) > 1 || now.duration_since(known.used) < UNUSED
+            }
+            Some(Err(_)) => now.duration_since(known.used) < UNUSED,
+        };
+        self.known.retain(is_used);
+        while self.known.len() >= KEPT {
+            let oldest = self.known.iter().enumerate().min_by_key(|(_, known)| known.used);
+            match oldest.map(|(at, _)| at) {
+                Some(at) => drop(self.known.remove(at)),
+                None => return,
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! An executable with the plan for it, and putting that into processes.
+
+use crate::args::{Auto, Backend, Cli, Command, SpanChoice, TraceArgs};
+use crate::cmd::trace::install::{Installed, Installing, Planning, forced_options};
+use crate::pipeline::ShowOptions;
+use crate::session::{Costs, Session};
+use crate::spans::Taken;
+use crate::symbols::Symbols;
+use crate::target::Target;
+use agent::Service;
+use capture::{Capture, Scope};
+use clap::Parser as _;
+use output::Clock;
+use probe::planner::Planned;
+use probe::selection::Selection;
+use process::Held;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+/// Bytes captured of a text, as `gospect spans` has it.
+const TEXT_BYTES: u16 = 128;
+/// Size of the rings of one process, MiB: an agent has many, and reads often.
+const RING: u32 = 4;
+/// What tells who made which goroutine, and what they do.
+pub const GOROUTINES: &str = "goroutines";
+
+/// An executable, planned for one service.
+pub struct Prepared {
+    /// The executable.
+    pub target: Target,
+    /// The plan.
+    pub planned: Planned,
+    selection: Selection,
+    service: Service,
+    /// What each function of the plan belongs to, as far as it can be given up.
+    pub units: Vec<Option<String>>,
+}
+
+/// A capture that began.
+pub struct Begun {
+    /// It.
+    pub session: Session,
+    /// What it gives.
+    pub taken: Receiver<Taken>,
+    /// What a person should know.
+    pub notes: Vec<String>,
+    /// Why this backend.
+    pub why: String,
+}
+
+impl Prepared {
+    /// Plans `target` for `service`. An empty plan is an error that says why.
+    pub fn new(target: Target, service: &Service) -> anyhow::Result<Self> {
+        let (taker, _) = channel();
+        let args = trace_args(service, Some(taker))?;
+        let choice = args.spans.clone().unwrap_or_default();
+        let mut selection = crate::cmd::trace::spans_selection(&choice)?;
+        keep_sensors(&mut selection, service);
+        let planning = Planning { args: &args, selection: &selection, sees_start: true };
+        let planned = planning.plan(&target)?;
+        let units = planned.plan.functions.iter().map(|function| {
+            if function.witness.is_some() {
+                return None;
+            }
+            match sensors::sensor_of(&function.name) {
+                Some(sensor) if function.traced => {
+                    sensors::group_of(sensor.role).map(str::to_owned)
+                }
+                _ if function.traced => Some(function.name.clone()),
+                _ => Some(GOROUTINES.to_owned()),
+            }
+        });
+        let units = units.collect();
+        Ok(Self { target, planned, selection, service: service.clone(), units })
+    }
+
+    /// Puts the plan into a process, without what is `dropped`. `child` is the process when it is to be started.
+    pub fn install(
+        &self,
+        pid: u32,
+        backend: Backend,
+        dropped: &BTreeSet<String>,
+        clock: Clock,
+        child: Option<&mut Held>,
+    ) -> anyhow::Result<Begun> {
+        let (taker, taken) = channel();
+        let mut args = trace_args(&self.service, Some(taker))?;
+        args.capture.backend = backend;
+        args.capture.ring = child.is_none().then_some(RING);
+        let show = ShowOptions { spans: args.spans.clone(), ..ShowOptions::default() };
+        let installing = Installing {
+            args: &args,
+            selection: &self.selection,
+            forced: forced_options()?,
+            clock,
+            show: &show,
+        };
+        let planned = self.without(dropped);
+        let installed = installing.install(&self.target, planned, Scope::Pids(vec![pid]), child)?;
+        let Installed { mut session, notes, why, .. } = installed;
+        session.observe_costs();
+        Ok(Begun { session, taken, notes, why })
+    }
+
+    /// Reads a capture that carries the whole plan and was begun by someone else.
+    pub fn adopt(&self, capture: Box<dyn Capture>, clock: Clock) -> anyhow::Result<Begun> {
+        let (taker, taken) = channel();
+        let args = trace_args(&self.service, Some(taker))?;
+        let show = ShowOptions { spans: args.spans, ..ShowOptions::default() };
+        let plan = Arc::new(self.planned.plan.clone());
+        let executable = Arc::clone(&self.target.executable);
+        let symbols = Symbols::new(executable, self.target.bias_finder());
+        let costs = Costs::of_trampolines();
+        let mut session = Session::new(&self.planned, plan, capture, symbols, clock, &show, costs);
+        session.observe_costs();
+        Ok(Begun { session, taken, notes: Vec::new(), why: "the program asked".to_owned() })
+    }
+
+    fn without(&self, dropped: &BTreeSet<String>) -> Planned {
+        let mut planned = self.planned.clone();
+        if dropped.is_empty() {
+            return planned;
+        }
+        let is_kept = |function: u32| {
+            let unit = self.units.get(function as usize).and_then(Option::as_ref);
+            unit.is_none_or(|unit| !dropped.contains(unit))
+        };
+        let (plan, sites) = self.planned.plan.only(&is_kept);
+        let costs = &self.planned.costs;
+        planned.costs =
+            sites.iter().filter_map(|&site| costs.get(site as usize).copied()).collect();
+        planned.plan = plan;
+        planned
+    }
+}
+
+/// Leaves out the sensors that the service does not want.
+fn keep_sensors(selection: &mut Selection, service: &Service) {
+    let is_wanted = |text: &str| {
+        let group = sensors::sensor_of(text).map(|sensor| sensors::group_of(sensor.role));
+        match group {
+            Some(Some(group)) => service.sensors.iter().any(|name| name == group),
+            // For all of them.
+            _ => !service.sensors.is_empty(),
+        }
+    };
+    let asked = selection.wanted.split_off(selection.always);
+    selection.wanted.retain(|wanted| is_wanted(&wanted.text));
+    selection.always = selection.wanted.len();
+    selection.wanted.extend(asked);
+}
+
+/// The command line of `trace` that asks for what a service wants.
+fn trace_args(service: &Service, taker: Option<Sender<Taken>>) -> anyhow::Result<TraceArgs> {
+    let Command::Trace(mut args) = Cli::try_parse_from(["gospect", "trace"])?.command else {
+        unreachable!("the line above names `trace`")
+    };
+    args.select.max_string = TEXT_BYTES;
+    (args.select.arguments, args.select.results) = (Auto::None, Auto::None);
+    args.spans = Some(SpanChoice {
+        queries: service.queries,
+        statements: service.sql,
+        times: service.time,
+        functions: service.functions.clone(),
+        taker,
+        ..SpanChoice::default()
+    });
+    Ok(*args)
+}

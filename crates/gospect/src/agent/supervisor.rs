@@ -1,0 +1,447 @@
+//! The thread that holds all captures: it finds processes, begins and ends captures, reads them, and decides what is
+//! given up.
+
+mod door;
+mod finding;
+mod telling;
+
+use super::board::Board;
+use super::discovery::{Discovery, Look};
+use super::door::{Door, Knock};
+use super::export::Exporters;
+use super::launching::{Launched, launch};
+use super::loaded::Loaded;
+use super::monitor::Monitor;
+use super::planner::Planner;
+use super::serve::Server;
+use super::signals::Signals;
+use super::target::{Stage, Target};
+use crate::args::AgentArgs;
+use crate::failure::Outcome;
+use crate::{clock, sink};
+use agent::Way;
+use agent::status::ConfigStatus;
+use anyhow::Context as _;
+use finding::Strangers;
+use output::Clock;
+use process::{FileIdentity, Held, Process, UsageReader};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often the state is looked at: ends of processes, budgets, counts.
+const LOOK: Duration = Duration::from_millis(250);
+/// The longest rest.
+const REST: Duration = Duration::from_millis(200);
+
+/// See the module.
+pub struct Supervisor {
+    args: AgentArgs,
+    loaded: Loaded,
+    signals: Signals,
+    clock: Clock,
+    board: Board,
+    exporters: Exporters,
+    monitor: Monitor,
+    server: Option<Server>,
+    planner: Planner,
+    discovery: Option<Discovery>,
+    targets: BTreeMap<u32, Target>,
+    strangers: Strangers,
+    usages: UsageReader,
+    /// Where preloaded programs ask, and who waits there since when.
+    door: Option<Box<dyn Door>>,
+    waiting: Vec<(Knock, Instant)>,
+    child: Option<Held>,
+    last_look: Instant,
+}
+
+impl Supervisor {
+    /// Starts all threads, and the command where there is one.
+    pub fn open(args: AgentArgs, loaded: Loaded) -> anyhow::Result<Self> {
+        allow_many_files();
+        let signals =
+            Signals::install(args.command.is_some()).context("failed to watch signals")?;
+        let clock =
+            Clock { unix_offset_ns: clock::unix_offset_ns(), utc_offset_s: clock::utc_offset_s() };
+        let (board, exporters) = (Board::default(), Exporters::default());
+        exporters.set(&loaded, clock);
+        let monitor = Monitor::start(board.clone(), exporters.clone(), loaded.interval)
+            .context("failed to start a thread")?;
+        // Without a file a command is all that is meant.
+        let finds = args.command.is_none() || loaded.path.is_some();
+        let mut supervisor = Self {
+            discovery: finds.then(Discovery::start),
+            planner: Planner::start().context("failed to start a thread")?,
+            server: None,
+            signals,
+            clock,
+            board,
+            exporters,
+            monitor,
+            targets: BTreeMap::new(),
+            strangers: Strangers::default(),
+            usages: UsageReader::new(),
+            door: None,
+            waiting: Vec::new(),
+            child: None,
+            last_look: Instant::now(),
+            args,
+            loaded,
+        };
+        supervisor.prepare()?;
+        Ok(supervisor)
+    }
+
+    fn prepare(&mut self) -> anyhow::Result<()> {
+        {
+            let mut board = self.board.lock();
+            board.unix_offset_ns = self.clock.unix_offset_ns;
+            board.started_unix_ns = self.unix_ns();
+        }
+        self.tell_config(None);
+        self.serve()?;
+        self.open_door();
+        if let Some(argv) = self.args.command.clone() {
+            let launched = launch(&argv, &self.loaded.config, self.clock)?;
+            self.take_launched(launched)?;
+        }
+        Ok(())
+    }
+
+    /// Watches until it is asked to end, or the command has ended.
+    pub fn run(mut self) -> anyhow::Result<Outcome> {
+        while !self.signals.ends() {
+            if self.signals.reloads() {
+                self.reload();
+            }
+            self.round();
+            let is_over = match &mut self.child {
+                Some(child) => child.try_wait()?.is_some(),
+                None => false,
+            };
+            if is_over && self.discovery.is_none() {
+                break;
+            }
+            self.rest();
+        }
+        self.end();
+        Ok(Outcome::Done)
+    }
+
+    /// One round of everything.
+    fn round(&mut self) {
+        self.find();
+        self.answer();
+        self.advance();
+        self.read();
+        if self.last_look.elapsed() >= LOOK {
+            self.last_look = Instant::now();
+            self.follow_ends();
+            self.decide();
+            self.tell();
+        }
+    }
+
+    fn rest(&self) {
+        let now = Instant::now();
+        let due = self.targets.values().map(|target| match &target.stage {
+            Stage::Planning => now + Duration::from_millis(20),
+            Stage::Watched(_) => target.next,
+            Stage::Off(_) => now + REST,
+        });
+        let pause = due.min().map_or(REST, |next| next.saturating_duration_since(now)).min(REST);
+        let pause = if self.door.is_some() { pause.min(Duration::from_millis(20)) } else { pause };
+        match &self.discovery {
+            Some(discovery) => discovery.wait(pause),
+            None => std::thread::sleep(pause),
+        }
+    }
+
+    fn find(&mut self) {
+        let Some(discovery) = &mut self.discovery else { return };
+        let pids = match discovery.look() {
+            Look::At(pids) => pids,
+            Look::AtAll(pids) => {
+                self.strangers.retain(&pids);
+                pids
+            }
+        };
+        for pid in pids {
+            self.meet(pid);
+        }
+    }
+
+    /// Begins captures whose plans are ready, and those that failed again.
+    fn advance(&mut self) {
+        let now = Instant::now();
+        let due = self.targets.iter().filter(|(_, target)| match &target.stage {
+            Stage::Planning => true,
+            Stage::Off(_) => target.again.is_some_and(|again| again <= now),
+            Stage::Watched(_) => false,
+        });
+        let due: Vec<u32> = due.map(|(pid, _)| *pid).collect();
+        // Whoever waits at the door gets its capture there.
+        let waits: BTreeSet<u32> = self.waiting.iter().map(|(knock, _)| knock.pid).collect();
+        for pid in due.into_iter().filter(|pid| !waits.contains(pid)) {
+            self.begin(pid);
+        }
+    }
+
+    fn begin(&mut self, pid: u32) {
+        let Some(target) = self.targets.get_mut(&pid) else { return };
+        target.again = None;
+        let service = Arc::clone(&target.service);
+        if !service.is_instrumented() || !service.inject.contains(&Way::Attach) {
+            let reason = match service.is_instrumented() {
+                true => "the configuration leaves out what runs already",
+                false => "the configuration wants metrics only",
+            };
+            target.stage = Stage::Off(reason.to_owned());
+            return;
+        }
+        if target.prepared.is_none() {
+            let process = &target.process;
+            let open = || crate::target::Target::of_process(process, None);
+            match self.planner.of(target.file, &service, open) {
+                None => return target.stage = Stage::Planning,
+                Some(Ok(prepared)) => target.prepared = Some(prepared),
+                Some(Err(reason)) => return target.stage = Stage::Off(reason),
+            }
+        }
+        let Some(prepared) = target.prepared.clone() else { return };
+        let backend = target.backend();
+        // Of a gospect that was killed, maybe of this very agent.
+        if capture_trampoline::has_leftovers(pid)
+            && let Err(error) = capture_trampoline::remove_leftovers(pid)
+        {
+            let error = anyhow::Error::from(error);
+            return target.failed(format!("code of gospect is in it: {error:#}"));
+        }
+        match prepared.install(pid, backend, &target.dropped, self.clock, None) {
+            Ok(begun) => target.begin(begun),
+            Err(error) => target.failed(format!("{error:#}")),
+        }
+    }
+
+    /// Reads all captures that are due.
+    fn read(&mut self) {
+        let (now, now_ns) = (Instant::now(), clock::monotonic_ns());
+        let mut replaced = Vec::new();
+        for (pid, target) in &mut self.targets {
+            if target.next > now || !matches!(target.stage, Stage::Watched(_)) {
+                continue;
+            }
+            let mut teller = telling::Teller::new(*pid, now_ns, &self.board, &self.exporters);
+            match target.read(now_ns, &mut |prepared, taken| teller.take(prepared, taken)) {
+                Ok(true) => {}
+                Ok(false) => replaced.push(*pid),
+                Err(reason) => {
+                    target.end(now_ns, reason, &mut |prepared, taken| teller.take(prepared, taken));
+                }
+            }
+        }
+        for pid in replaced {
+            self.meet(pid);
+        }
+    }
+
+    /// Forgets processes that have ended; looks anew at those that run something else.
+    fn follow_ends(&mut self) {
+        let pids: Vec<u32> = self.targets.keys().copied().collect();
+        for pid in pids {
+            let Some(target) = self.targets.get(&pid) else { continue };
+            if !target.process.is_alive() {
+                self.forget(pid, "it has ended");
+            } else if target.process.image_stamp().is_ok_and(|stamp| stamp != target.stamp) {
+                self.meet(pid);
+            }
+        }
+    }
+
+    /// Ends what is known of a process.
+    fn forget(&mut self, pid: u32, reason: &str) {
+        if let Some(mut target) = self.targets.remove(&pid) {
+            let now_ns = clock::monotonic_ns();
+            let mut teller = telling::Teller::new(pid, now_ns, &self.board, &self.exporters);
+            target.end(now_ns, reason.to_owned(), &mut |prepared, taken| {
+                teller.take(prepared, taken);
+            });
+        }
+        self.board.lock().rows.remove(&pid);
+    }
+
+    /// Gives up what costs too much, and brings back what may be tried again.
+    fn decide(&mut self) {
+        let now_ns = clock::monotonic_ns();
+        self.usages.begin();
+        let mut changed = Vec::new();
+        for (pid, target) in &mut self.targets {
+            let is_watched = matches!(target.stage, Stage::Watched(_));
+            if !is_watched && target.dropped.is_empty() {
+                continue;
+            }
+            let cpu = self.usages.read(&target.process).ok().map(|usage| usage.cpu_seconds);
+            let changes = target.decide(now_ns, cpu);
+            if changes.is_empty() {
+                continue;
+            }
+            let mut board = self.board.lock();
+            for change in changes {
+                if !self.args.quiet {
+                    sink::say(telling::Decided(*pid, &change));
+                }
+                board.decided(
+                    now_ns.saturating_add_signed(self.clock.unix_offset_ns),
+                    *pid,
+                    change,
+                );
+            }
+            changed.push(*pid);
+        }
+        for pid in changed {
+            self.restart(pid);
+        }
+    }
+
+    /// Ends a capture and begins it anew with what is wanted now.
+    fn restart(&mut self, pid: u32) {
+        let now_ns = clock::monotonic_ns();
+        let Some(target) = self.targets.get_mut(&pid) else { return };
+        let mut teller = telling::Teller::new(pid, now_ns, &self.board, &self.exporters);
+        let reason = "all of it costs more than the budget".to_owned();
+        target.end(now_ns, reason, &mut |prepared, taken| teller.take(prepared, taken));
+        let Some(prepared) = &target.prepared else { return };
+        let mut left = prepared.units.iter().flatten();
+        if left.any(|unit| !target.dropped.contains(unit)) {
+            self.begin(pid);
+        }
+    }
+
+    /// Reads the configuration again; a wrong one changes nothing.
+    fn reload(&mut self) {
+        let path = self.loaded.path.clone().or_else(|| self.args.config.clone());
+        let loaded = match Loaded::read(path.as_deref()) {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                let reason = format!("{error:#}");
+                sink::say(format_args!("the configuration stays as it was: {reason}"));
+                return self.tell_config(Some(reason));
+            }
+        };
+        let old = std::mem::replace(&mut self.loaded, loaded);
+        if old.spans != self.loaded.spans || old.metrics != self.loaded.metrics {
+            self.exporters.set(&self.loaded, self.clock);
+        }
+        self.monitor.set_interval(self.loaded.interval);
+        let mut error = None;
+        if old.config.agent.listen != self.loaded.config.agent.listen
+            && let Err(reason) = self.serve()
+        {
+            error = Some(format!("{reason:#}"));
+        }
+        if old.config.agent.socket != self.loaded.config.agent.socket {
+            self.open_door();
+        }
+        self.match_anew();
+        if !self.args.quiet {
+            sink::say("the configuration was read again");
+        }
+        if let Some(reason) = &error {
+            sink::say(reason);
+        }
+        self.tell_config(error);
+    }
+
+    fn tell_config(&self, error: Option<String>) {
+        let services = (1..).zip(&self.loaded.config.services);
+        let name = |(number, service): (usize, &agent::Service)| {
+            service.name.clone().unwrap_or_else(|| number.to_string())
+        };
+        let mut board = self.board.lock();
+        let loaded_unix_ns = match &error {
+            Some(_) => board.config.loaded_unix_ns,
+            None => self.unix_ns(),
+        };
+        board.config = ConfigStatus {
+            path: self.loaded.path.as_ref().map(|path| path.display().to_string()),
+            loaded_unix_ns,
+            error,
+            services: services.map(name).collect(),
+        };
+    }
+
+    /// Listens where the configuration says.
+    fn serve(&mut self) -> anyhow::Result<()> {
+        self.server = None;
+        let Some(address) = self.loaded.config.agent.listen else { return Ok(()) };
+        let server = Server::start(address, self.monitor.clone())?;
+        if !self.args.quiet {
+            let note =
+                if address.ip().is_loopback() { "" } else { " (for everybody who reaches it)" };
+            sink::say(format_args!("serving http://{}/{note}", server.address));
+        }
+        self.server = Some(server);
+        Ok(())
+    }
+
+    fn take_launched(&mut self, launched: Launched) -> anyhow::Result<()> {
+        let Launched { child, service, begun } = launched;
+        let pid = child.pid();
+        self.child = Some(child);
+        let Ok(process) = Process::open(pid) else { return Ok(()) };
+        let file = process.exe_identity().unwrap_or(FileIdentity::of("/proc/self/exe".as_ref())?);
+        let stamp = process.image_stamp().unwrap_or_default();
+        let candidate = finding::candidate(&process, false);
+        let mut target = Target::new(process, file, stamp, candidate, service);
+        target.way = Way::Launch;
+        match begun {
+            Ok((prepared, begun)) => {
+                self.planner.add(&target.service, &prepared);
+                target.prepared = Some(prepared);
+                target.begin(begun);
+            }
+            Err(reason) => {
+                if !self.args.quiet {
+                    sink::say(format_args!("the command is not watched for requests: {reason}"));
+                }
+                target.stage = Stage::Off(reason);
+            }
+        }
+        self.add(target);
+        Ok(())
+    }
+
+    /// Takes everything off and sends what is left.
+    fn end(&mut self) {
+        for pid in self.targets.keys().copied().collect::<Vec<_>>() {
+            let now_ns = clock::monotonic_ns();
+            let Some(target) = self.targets.get_mut(&pid) else { continue };
+            let mut teller = telling::Teller::new(pid, now_ns, &self.board, &self.exporters);
+            target.end(now_ns, "the agent ends".to_owned(), &mut |prepared, taken| {
+                teller.take(prepared, taken);
+            });
+        }
+        self.tell();
+        self.monitor.finish();
+        self.exporters.finish();
+        if !self.args.quiet {
+            for export in self.exporters.statuses() {
+                sink::say(telling::Sent(&export));
+            }
+        }
+    }
+
+    fn unix_ns(&self) -> u64 {
+        clock::monotonic_ns().saturating_add_signed(self.clock.unix_offset_ns)
+    }
+}
+
+/// Each process takes some descriptors; of the soft limit, mostly 1024, that is soon too many.
+fn allow_many_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    // Without it the first thousand descriptors have to do.
+    let _ = setrlimit(Resource::Nofile, wanted);
+}

@@ -1,0 +1,182 @@
+//! Which service a process belongs to, and what follows from that.
+
+use super::Supervisor;
+use crate::agent::board::Row;
+use crate::agent::export::origin;
+use crate::agent::target::{Stage, Target};
+use crate::monitor::service_of;
+use agent::status::{Activity, ProcessStatus};
+use agent::{Candidate, Requests, Service, container_of};
+use process::{FileIdentity, Process};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+/// Executables that are remembered to be none of Go.
+const OTHERS: usize = 4096;
+
+/// What is known of processes that are not watched.
+#[derive(Default)]
+pub struct Strangers {
+    /// What they run; they are looked at again when that is something else.
+    seen: HashMap<u32, FileIdentity>,
+    /// Files that are no Go programs.
+    others: HashSet<FileIdentity>,
+}
+
+impl Strangers {
+    /// Forgets processes that are not among these.
+    pub fn retain(&mut self, pids: &BTreeSet<u32>) {
+        self.seen.retain(|pid, _| pids.contains(pid));
+        // Inodes are used again.
+        if self.others.len() > OTHERS || self.seen.is_empty() {
+            self.others.clear();
+        }
+    }
+
+    fn knows(&self, pid: u32, file: FileIdentity) -> bool {
+        self.seen.get(&pid) == Some(&file)
+    }
+
+    fn pass(&mut self, pid: u32, file: FileIdentity) {
+        self.seen.insert(pid, file);
+    }
+
+    fn clear(&mut self) {
+        self.seen.clear();
+        self.others.clear();
+    }
+}
+
+/// What is known of a process before it is decided about it.
+pub fn candidate(process: &Process, with_ports: bool) -> Candidate {
+    Candidate {
+        exe: process.exe_path().map(|path| path.display().to_string()).unwrap_or_default(),
+        command: process.command_line().unwrap_or_default().join(" "),
+        ports: if with_ports { process.listening_ports() } else { Vec::new() },
+        cgroup: process.cgroup().unwrap_or_else(|_| "/".to_owned()),
+    }
+}
+
+impl Supervisor {
+    /// Looks at a process that may be new, or run something else than before.
+    pub(super) fn meet(&mut self, pid: u32) {
+        let Ok(process) = Process::open(pid) else { return self.forget(pid, "it has ended") };
+        let (Ok(file), Ok(stamp)) = (process.exe_identity(), process.image_stamp()) else { return };
+        if let Some(known) = self.targets.get(&pid) {
+            let same = known.process.start_ticks() == process.start_ticks();
+            if same && known.file == file && known.stamp == stamp {
+                return;
+            }
+            self.forget(pid, "it runs another program now");
+        }
+        let ports = self.loaded.config.asks_for_ports();
+        // With ports in the configuration a process may begin to listen later.
+        let is_other = self.strangers.others.contains(&file);
+        if is_other || self.strangers.knows(pid, file) && !ports {
+            return;
+        }
+        self.strangers.pass(pid, file);
+        let found = candidate(&process, ports);
+        let Some(at) = self.loaded.config.service_of(&found) else { return };
+        let Some(service) = self.loaded.config.services.get(at).cloned() else { return };
+        let reason = match crate::target::Target::of_process(&process, None) {
+            Ok(_) => None,
+            Err(error) => {
+                let named = !service.matching.exe.is_empty();
+                if is_no_go(&error) && !named {
+                    self.strangers.others.insert(file);
+                    return;
+                }
+                // It may be on its way to another program, or out of reach.
+                Some(format!("{error:#}"))
+            }
+        };
+        let mut target = Target::new(process, file, stamp, found, Arc::new(service));
+        if let Some(reason) = reason {
+            target.stage = Stage::Off(reason);
+        }
+        self.add(target);
+    }
+
+    /// Watches a process from now on.
+    pub(super) fn add(&mut self, target: Target) {
+        let pid = target.pid();
+        let candidate = &target.candidate;
+        let name = target.service.name.clone();
+        let name = name.unwrap_or_else(|| service_of(&target.process, &candidate.exe));
+        let status = ProcessStatus {
+            pid,
+            started_unix_ns: self
+                .unix_ns()
+                .saturating_sub(target.process.age().map_or(0, |age| age.as_nanos() as u64)),
+            exe: candidate.exe.clone(),
+            command: candidate.command.clone(),
+            service: name.clone(),
+            cgroup: candidate.cgroup.clone(),
+            container: container_of(&candidate.cgroup).map(|container| container.id),
+            ..ProcessStatus::default()
+        };
+        let row = Row {
+            status,
+            start_ticks: target.process.start_ticks(),
+            metrics: target.service.metrics,
+            origin: Arc::new(origin(&target.service, &name, &self.loaded)),
+            since_unix_ns: self.unix_ns(),
+            requests: Requests::default(),
+            activity: Activity::default(),
+            series: Vec::new(),
+        };
+        self.board.lock().rows.insert(pid, row);
+        self.targets.insert(pid, target);
+    }
+
+    /// After the configuration has changed: processes whose service is the same stay as they are.
+    pub(super) fn match_anew(&mut self) {
+        self.strangers.clear();
+        let config = self.loaded.config.clone();
+        for pid in self.targets.keys().copied().collect::<Vec<_>>() {
+            let Some(target) = self.targets.get_mut(&pid) else { continue };
+            let is_child = self.child.as_ref().is_some_and(|child| child.pid() == pid);
+            if config.asks_for_ports() {
+                target.candidate.ports = target.process.listening_ports();
+            }
+            let service = config.service_of(&target.candidate);
+            let service = service.and_then(|at| config.services.get(at)).cloned();
+            let service = service.or_else(|| is_child.then(Service::all));
+            match service {
+                Some(service) if service == *target.service => {
+                    let mut board = self.board.lock();
+                    if let Some(row) = board.rows.get_mut(&pid) {
+                        let name = row.status.service.clone();
+                        row.origin = Arc::new(origin(&service, &name, &self.loaded));
+                    }
+                }
+                // What is to be watched is the same: only what is decided of it changes.
+                Some(service)
+                    if service.plans_as(&target.service)
+                        && service.backend == target.service.backend
+                        && service.name == target.service.name =>
+                {
+                    target.budget.limit(service.budget);
+                    let mut board = self.board.lock();
+                    if let Some(row) = board.rows.get_mut(&pid) {
+                        row.metrics = service.metrics;
+                        let name = row.status.service.clone();
+                        row.origin = Arc::new(origin(&service, &name, &self.loaded));
+                    }
+                    target.service = Arc::new(service);
+                }
+                Some(_) | None => self.forget(pid, "the configuration has changed"),
+            }
+        }
+        if let Some(discovery) = &mut self.discovery {
+            discovery.restart();
+        }
+    }
+}
+
+/// Whether it is certain that something is no Go program.
+fn is_no_go(error: &anyhow::Error) -> bool {
+    use binary::Error::{NotElf, NotGo, WrongMachine};
+    matches!(error.downcast_ref(), Some(NotElf | NotGo(_) | WrongMachine(_)))
+}
