@@ -32,11 +32,16 @@ pub struct Row {
     pub series: Vec<SeriesStatus>,
 }
 
+/// Processes that have ended and whose requests were not sent yet, at the most.
+const ENDED: usize = 256;
+
 /// All of it.
 #[derive(Default)]
 pub struct Inner {
     /// Processes by id.
     pub rows: BTreeMap<u32, Row>,
+    /// Those that have ended since metrics were sent last.
+    pub ended: Vec<Row>,
     /// Decisions, the oldest first.
     pub decisions: VecDeque<Decision>,
     /// How many there were.
@@ -67,6 +72,15 @@ impl Board {
 }
 
 impl Inner {
+    /// Takes a process off; what its requests came to is sent once more where metrics are sent.
+    pub fn forget(&mut self, pid: u32, is_sent: bool) {
+        let Some(mut row) = self.rows.remove(&pid) else { return };
+        if is_sent && self.ended.len() < ENDED {
+            (row.activity, row.series) = (Activity::default(), Vec::new());
+            self.ended.push(row);
+        }
+    }
+
     /// Notes a decision.
     pub fn decided(&mut self, unix_ns: u64, pid: u32, change: Change) {
         let Some(row) = self.rows.get_mut(&pid) else { return };

@@ -145,6 +145,14 @@ impl Monitor {
             let (start_unix_ns, figures) = (one.since_unix_ns, one.figures);
             round.push(Measured { resource, start_unix_ns, unix_ns: now, figures });
         }
+        for row in std::mem::take(&mut self.board.lock().ended) {
+            round.push(Measured {
+                resource: resource(&row),
+                start_unix_ns: row.since_unix_ns,
+                unix_ns: now,
+                figures: row.requests.figures(),
+            });
+        }
         let status = self.status(false);
         let text = |text: &str| Tag::Text(text.to_owned());
         round.push(Measured {
@@ -233,24 +241,29 @@ impl Told {
     fn new(process: ProcessMetrics, read: Read, row: &Row) -> Self {
         let mut figures = row.requests.figures();
         figures.extend(row.status.figures());
-        let text = |text: &str| Tag::Text(text.to_owned());
-        let mut resource: Vec<(String, Tag)> =
-            row.origin.resource.iter().map(|(key, value)| (key.clone(), text(value))).collect();
-        resource.push(("process.executable.path".to_owned(), text(&process.exe)));
-        resource.push(("process.pid".to_owned(), Tag::Int(i64::from(process.pid))));
-        if let Some(version) = &process.go_version {
-            resource.push(("process.runtime.name".to_owned(), text("go")));
-            resource.push(("process.runtime.version".to_owned(), text(version)));
-        }
         Self {
             started_unix_ns: (read.usage.start_unix_seconds * 1e9) as u64,
             since_unix_ns: row.since_unix_ns,
             process,
             read,
             figures,
-            resource,
+            resource: resource(row),
         }
     }
+}
+
+/// What metrics of a process are told to come from.
+fn resource(row: &Row) -> Vec<(String, Tag)> {
+    let text = |text: &str| Tag::Text(text.to_owned());
+    let mut resource: Vec<(String, Tag)> =
+        row.origin.resource.iter().map(|(key, value)| (key.clone(), text(value))).collect();
+    resource.push(("process.executable.path".to_owned(), text(&row.status.exe)));
+    resource.push(("process.pid".to_owned(), Tag::Int(i64::from(row.status.pid))));
+    if let Some(version) = &row.status.go_version {
+        resource.push(("process.runtime.name".to_owned(), text("go")));
+        resource.push(("process.runtime.version".to_owned(), text(version)));
+    }
+    resource
 }
 
 fn groups(read: &Read) -> Vec<GroupStatus> {

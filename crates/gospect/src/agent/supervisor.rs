@@ -268,7 +268,8 @@ impl Supervisor {
                 teller.take(prepared, taken);
             });
         }
-        self.board.lock().rows.remove(&pid);
+        let is_sent = self.exporters.has_metrics();
+        self.board.lock().forget(pid, is_sent);
     }
 
     /// Gives up what costs too much, and brings back what may be tried again.

@@ -1,0 +1,152 @@
+//! The agent as tests run it: its configuration, its port, and a collector to send to.
+
+use serde_json::{Value, json};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use testkit::{Fixture, Recipe, Running, toolchain};
+
+/// How long one thing may take before a test gives up.
+pub const LIMIT: Duration = Duration::from_secs(120);
+
+/// What the collector's modules are written for.
+const GO: &str = "1.26.6";
+
+/// `gospect agent`, with the address of its port.
+pub struct Agent {
+    /// The process.
+    pub running: Running,
+    /// Where it serves.
+    pub address: String,
+}
+
+impl Agent {
+    /// Starts one with a configuration file of this text, which is completed by where to listen.
+    pub fn start(config: &Path, text: &str, command: &[&str]) -> Self {
+        Self::with(config, text, command, &[])
+    }
+
+    /// The same with variables of the environment.
+    pub fn with(config: &Path, text: &str, command: &[&str], variables: &[(&str, &str)]) -> Self {
+        write(config, text);
+        let mut line = Command::new(env!("CARGO_BIN_EXE_gospect"));
+        line.arg("agent").arg("--config").arg(config);
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("OTEL_")) {
+            line.env_remove(name);
+        }
+        line.envs(variables.iter().copied());
+        if !command.is_empty() {
+            line.arg("--").args(command);
+        }
+        let running = Running::spawn(line);
+        let said = running.wait_error_line(LIMIT, |line| line.contains("serving http://"));
+        let address = said.split("http://").nth(1).and_then(|rest| rest.split('/').next());
+        Self { address: address.expect("an address").to_owned(), running }
+    }
+
+    /// What `path` answers.
+    pub fn get(&self, path: &str) -> String {
+        let mut stream = TcpStream::connect(&self.address).expect("a connection");
+        stream.set_read_timeout(Some(LIMIT)).expect("a timeout");
+        write!(stream, "GET {path} HTTP/1.0\r\nHost: test\r\n\r\n").expect("to ask");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+        assert!(head.starts_with("HTTP/1.0 200"), "{path}: {head}");
+        body.to_owned()
+    }
+
+    /// What it says of itself.
+    pub fn status(&self) -> Value {
+        serde_json::from_str(&self.get("/status")).expect("JSON")
+    }
+
+    /// What it says of the process `pid`; null when it knows none.
+    pub fn process(&self, pid: u32) -> Value {
+        let status = self.status();
+        let processes = status["processes"].as_array().expect("a list");
+        processes.iter().find(|process| process["pid"] == pid).cloned().unwrap_or_default()
+    }
+
+    /// Waits until it says of `pid` what is wanted, and gives it.
+    #[track_caller]
+    pub fn wait(&self, pid: u32, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+        let start = Instant::now();
+        loop {
+            let process = self.process(pid);
+            if is_so(&process) {
+                return process;
+            }
+            let said = self.running.stderr();
+            assert!(start.elapsed() < LIMIT, "{what}: {process:#}\n{said}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Ends it, and gives what it said.
+    pub fn stop(mut self) -> String {
+        self.running.signal("TERM");
+        let status = self.running.wait(LIMIT);
+        assert!(status.success(), "{status}: {}", self.running.stderr());
+        self.running.stderr()
+    }
+}
+
+/// Writes a configuration that listens on a free port of loopback.
+pub fn write(config: &Path, text: &str) {
+    let head = if text.contains("[agent]") { "" } else { "[agent]\n" };
+    let text =
+        format!("{head}{text}").replacen("[agent]\n", "[agent]\nlisten = \"127.0.0.1:0\"\n", 1);
+    std::fs::write(config, text).expect("a file");
+}
+
+/// Asks an HTTP server of the fixtures for a path.
+pub fn ask(address: &str, path: &str) {
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    stream.set_read_timeout(Some(LIMIT)).expect("a timeout");
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: test\r\n\r\n").expect("to ask");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("an answer");
+}
+
+/// OpenTelemetry's Collector: receives OTLP over HTTP, writes JSON Lines.
+pub struct Collector {
+    running: Running,
+    file: PathBuf,
+    /// Where it listens.
+    pub endpoint: String,
+}
+
+impl Collector {
+    /// Starts one on `address`, which may have port 0, and writes to `file`.
+    pub fn start(file: &Path, address: &str) -> Self {
+        let recipe = Recipe::new("exe").arg("-ldflags=-s -w");
+        let program = Fixture::module("collector", &toolchain(GO), &recipe);
+        let both = json!({"receivers": ["otlp"], "exporters": ["file"]});
+        // JSON is YAML.
+        let config = json!({
+            "receivers": {"otlp": {"protocols": {"http": {"endpoint": address}}}},
+            "exporters": {"file": {"path": file, "append": true}},
+            "service": {
+                "telemetry": {"metrics": {"level": "none"}},
+                "pipelines": {"traces": both, "metrics": both},
+            },
+        });
+        let running = Running::start(&program, &[format!("--config=yaml:{config}")]);
+        let line = running.wait_error_line(LIMIT, |line| line.contains("Starting HTTP server"));
+        let (_, port) = line.rsplit_once("\"127.0.0.1:").unwrap_or_else(|| panic!("{line}"));
+        let port = port.trim_end_matches(['"', '}']);
+        running.wait_error_line(LIMIT, |line| line.contains("Everything is ready"));
+        Self { running, file: file.to_owned(), endpoint: format!("http://127.0.0.1:{port}") }
+    }
+
+    /// Ends it, and gives what it wrote.
+    pub fn stop(mut self) -> Vec<Value> {
+        self.running.signal("TERM");
+        assert!(self.running.wait(LIMIT).success(), "{}", self.running.stderr());
+        let text = std::fs::read_to_string(&self.file).unwrap_or_default();
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    }
+}
