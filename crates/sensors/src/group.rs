@@ -5,21 +5,20 @@ use crate::catalog::{Role, SENSORS, Sensor};
 /// Names of groups.
 pub const GROUPS: &[&str] = &["http", "http-client", "grpc", "grpc-client", "sql"];
 
-/// The group that a role is of; `None` for what is watched for the sake of all.
-pub fn group_of(role: Role) -> Option<&'static str> {
+/// The group that a role is of.
+pub fn group_of(role: Role) -> &'static str {
     match role {
         Role::ServerRequest
         | Role::ServerHeader
         | Role::ServerFinish
         | Role::Route
-        | Role::Hijack => Some("http"),
-        Role::ClientRequest => Some("http-client"),
-        Role::RpcServer | Role::RpcStatus => Some("grpc"),
+        | Role::Hijack => "http",
+        Role::ClientRequest => "http-client",
+        Role::RpcServer | Role::RpcStatus => "grpc",
         Role::RpcClient | Role::RpcStream | Role::RpcStreamMade | Role::RpcStreamEnd => {
-            Some("grpc-client")
+            "grpc-client"
         }
-        Role::Database(_) => Some("sql"),
-        _ => None,
+        Role::Database(_) => "sql",
     }
 }
 
@@ -34,11 +33,11 @@ mod tests {
 
     #[test]
     fn groups_are_named_and_each_has_sensors() {
-        let found = |name: &str| SENSORS.iter().any(|sensor| group_of(sensor.role) == Some(name));
+        let found = |name: &str| SENSORS.iter().any(|sensor| group_of(sensor.role) == name);
         assert!(GROUPS.iter().all(|name| found(name)));
-        let named = |role| group_of(role).is_none_or(|name| GROUPS.contains(&name));
-        assert!(SENSORS.iter().all(|sensor| named(sensor.role)));
-        assert_eq!(sensor_of("runtime.gopanic").map(|it| group_of(it.role)), Some(None));
+        assert!(SENSORS.iter().all(|sensor| GROUPS.contains(&group_of(sensor.role))));
+        let of = |function: &str| sensor_of(function).map(|sensor| group_of(sensor.role));
+        assert_eq!(of("net/http.serverHandler.ServeHTTP"), Some("http"));
         assert!(sensor_of("main.main").is_none());
     }
 }

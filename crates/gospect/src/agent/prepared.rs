@@ -64,9 +64,7 @@ impl Prepared {
                 return None;
             }
             match sensors::sensor_of(&function.name) {
-                Some(sensor) if function.traced => {
-                    sensors::group_of(sensor.role).map(str::to_owned)
-                }
+                Some(sensor) if function.traced => Some(sensors::group_of(sensor.role).to_owned()),
                 _ if function.traced => Some(function.name.clone()),
                 _ => Some(GOROUTINES.to_owned()),
             }
@@ -139,11 +137,7 @@ impl Prepared {
 fn keep_sensors(selection: &mut Selection, service: &Service) {
     let is_wanted = |text: &str| {
         let group = sensors::sensor_of(text).map(|sensor| sensors::group_of(sensor.role));
-        match group {
-            Some(Some(group)) => service.sensors.iter().any(|name| name == group),
-            // For all of them.
-            _ => !service.sensors.is_empty(),
-        }
+        group.is_some_and(|group| service.sensors.iter().any(|name| name == group))
     };
     let asked = selection.wanted.split_off(selection.always);
     selection.wanted.retain(|wanted| is_wanted(&wanted.text));
