@@ -19,14 +19,23 @@ const PACKAGES: [&str; 10] = [
 /// gRPC's own packages below the one above.
 const GRPC: &str = "google.golang.org/grpc/internal/";
 
-/// Runs a handler (`net/http/server.go`).
-const HANDLING: &str = "net/http.(*timeoutHandler)";
+/// What runs handlers: `net/http/server.go`, `net/http/h2_bundle.go` and since Go 1.27
+/// `net/http/internal/http2/server.go`, gRPC's `server.go`. A connection's own goroutine runs those of HTTP/1 within spans,
+/// and brings what comes over HTTP/2.
+const HANDLING: [&str; 5] = [
+    "net/http.(*timeoutHandler)",
+    "net/http.(*http2serverConn).runHandler",
+    "net/http/internal/http2.(*serverConn).runHandler",
+    "google.golang.org/grpc.(*Server).serveStreams",
+    "google.golang.org/grpc.(*Server).serverWorker",
+];
 
 /// Whether a goroutine that began with `function` does a library's own work: what it hands on is an answer to
 /// who asked, and gives nobody else something to do.
 pub fn is_of_library(function: &str) -> bool {
     let package = package_of(function);
-    (PACKAGES.contains(&&*package) || package.starts_with(GRPC)) && !function.starts_with(HANDLING)
+    let is_handling = HANDLING.iter().any(|prefix| function.starts_with(prefix));
+    (PACKAGES.contains(&&*package) || package.starts_with(GRPC)) && !is_handling
 }
 
 #[cfg(test)]
@@ -39,6 +48,7 @@ mod tests {
             "net/http.(*persistConn).readLoop",
             "net/http/internal/http2.(*clientConnReadLoop).run",
             "google.golang.org/grpc/internal/transport.newHTTP2Client.func4",
+            "google.golang.org/grpc.(*Server).handleRawConn.func1",
             "database/sql.(*DB).connectionOpener",
             "net.(*Resolver).lookupIPAddr.func2",
         ] {
@@ -47,6 +57,8 @@ mod tests {
         for other in [
             "main.work",
             "net/http.(*timeoutHandler).ServeHTTP.func1",
+            "net/http.(*http2serverConn).runHandler",
+            "google.golang.org/grpc.(*Server).serveStreams.func2.1",
             "net/rpc.(*service).call",
             "golang.org/x/sync/errgroup.(*Group).Go.func1",
             "google.golang.org/grpclike.work",
