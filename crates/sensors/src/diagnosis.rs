@@ -107,7 +107,7 @@ mod tests {
             ..traced.clone()
         };
         let refused = Refusal {
-            function: "runtime.gopanic".to_owned(),
+            function: "net/http.(*response).Hijack".to_owned(),
             reason: RefusalReason("is too short".to_owned()),
         };
         let plan =
@@ -124,7 +124,10 @@ mod tests {
         let fields =
             vec![(Field::Method, None), (Field::Status, None), (Field::Error, because("no ~r1"))];
         assert_eq!(found("net/http.(*Transport).roundTrip"), Some(Finding::Watched(fields)));
-        assert_eq!(found("runtime.gopanic"), Some(Finding::Refused("is too short".to_owned())));
+        assert_eq!(
+            found("net/http.(*response).Hijack"),
+            Some(Finding::Refused("is too short".to_owned()))
+        );
         assert_eq!(found("database/sql.(*DB).PingContext"), Some(Finding::Missing));
         assert!(diagnoses.len() <= selection(SensorOptions::default()).wanted.len());
     }
