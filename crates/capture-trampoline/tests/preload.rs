@@ -127,7 +127,7 @@ fn values_are_those_that_ptrace_brings() {
 fn code_is_made_once_wherever_programs_lie() {
     let path = Fixture::build("spin", &newest(), Mode::Pie);
     let subject = Subject::new(&path, &["main.*", "runtime.*"]);
-    let stage = Stage::new(Some(&subject), 1 << 20);
+    let stage = Stage::new(Some(&subject), LARGE);
     let mut places = BTreeMap::new();
     for _ in 0..4 {
         let (mut running, mut injected) = stage.start(&path, &["-rounds", "1"]);
@@ -204,6 +204,32 @@ fn root_what_a_program_was_given_can_be_taken_out() {
         assert_eq!(running.wait_for("done", LIMIT)["wrong"], 0);
         assert!(running.wait(LIMIT).success());
     }
+}
+
+/// As under `MemoryDenyWriteExecute=`: what was written can never be run again.
+#[test]
+fn a_policy_against_written_code_leaves_the_program_as_it_was() {
+    use std::os::unix::process::CommandExt as _;
+    const PR_SET_MDWE: libc::c_int = 65;
+    let path = Fixture::build("spin", &newest(), Mode::CgoPie);
+    let subject = Subject::new(&path, &["main.*", "runtime.*"]);
+    let stage = Stage::new(Some(&subject), 1 << 20);
+    let mut command = stage.command(&path, &["-for", "0"]);
+    // SAFETY: numbers only.
+    let forbid = || match unsafe { libc::prctl(PR_SET_MDWE, 1, 0, 0, 0) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    };
+    // SAFETY: one system call between fork and exec.
+    unsafe { command.pre_exec(forbid) };
+    let mut running = Running::spawn(command);
+    let reason = stage.failed();
+    assert!(reason.contains("a security policy may forbid it"), "{reason}");
+    running.wait_for("ready", LIMIT);
+    subject.assert_clean(running.pid());
+    running.close_stdin();
+    assert_eq!(running.wait_for("done", LIMIT)["wrong"], 0);
+    assert!(running.wait(LIMIT).success());
 }
 
 #[test]

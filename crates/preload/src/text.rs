@@ -1,4 +1,5 @@
-//! Writing jumps into the program's own code, page by page, and taking them out.
+//! Writing jumps into the program's own code and taking them out. Pages that lie near each other become
+//! writable and executable again together: each such change costs some microseconds.
 
 use crate::error::{Because as _, Stop};
 use crate::program::Program;
@@ -6,6 +7,9 @@ use crate::sys::{self, Errno, Fd};
 use handover::{PATCH, PATCH_LEN, Patch, Span, Why};
 
 const PAGE: u64 = 4096;
+
+/// Pages without patches between two that are changed together, at the most.
+const GAP: u64 = 16;
 
 /// The program's code, and what is to be done to it.
 pub(crate) struct Text<'a> {
@@ -60,24 +64,23 @@ pub(crate) fn check(
 }
 
 impl Text<'_> {
-    /// Writes all jumps. When one page cannot be written, those before it are as they were.
+    /// Writes all jumps. When some pages cannot be written, those before them are as they were.
     ///
     /// # Safety
     /// Nobody runs this code meanwhile, or will resume within a patch.
     pub(crate) unsafe fn write(&self) -> Result<Written, Stop> {
         let mut written = Written::default();
-        let mut done = 0;
-        for page in self.pages() {
+        for run in self.runs() {
             // SAFETY: as the caller says.
-            if let Err(errno) = unsafe { self.write_page(page, Direction::In) } {
-                let all = self.patches.get(..done + page.len()).unwrap_or(self.patches);
+            if let Err(errno) = unsafe { self.write_run(run, Direction::In) } {
+                let begun = written.patches as usize + run.len();
+                let patches = self.patches.get(..begun).unwrap_or(self.patches);
                 // SAFETY: likewise.
-                unsafe { Text { patches: all, ..*self }.take_out() };
+                unsafe { Text { patches, ..*self }.take_out() };
                 return Err(errno).because(Why::Text);
             }
-            done += page.len();
-            written.patches += page.len() as u32;
-            written.pages += 1;
+            written.patches += run.len() as u32;
+            written.pages += self.pages(run).map(|_| 1).sum::<u32>();
         }
         Ok(written)
     }
@@ -87,61 +90,70 @@ impl Text<'_> {
     /// # Safety
     /// As for [`Text::write`].
     pub(crate) unsafe fn take_out(&self) {
-        for page in self.pages() {
-            // SAFETY: as the caller says. A page that can no longer be run is mapped anew there.
-            let _ = unsafe { self.write_page(page, Direction::Out) };
+        for run in self.runs() {
+            // SAFETY: as the caller says. Pages that can no longer be run are mapped anew there.
+            let _ = unsafe { self.write_run(run, Direction::Out) };
         }
     }
 
-    /// Patches that lie on one page each.
-    fn pages(&self) -> impl Iterator<Item = &[[u8; PATCH]]> {
-        let page = |entry: &[u8; PATCH]| {
-            Patch::read(entry).map(|patch| patch.address(self.program.text) / PAGE).ok()
-        };
-        self.patches.chunk_by(move |one, other| page(one) == page(other))
+    /// The page of a patch.
+    fn page(&self, entry: &[u8; PATCH]) -> u64 {
+        Patch::read(entry).map_or(0, |patch| patch.address(self.program.text) / PAGE)
     }
 
-    unsafe fn write_page(&self, page: &[[u8; PATCH]], direction: Direction) -> Result<(), Errno> {
-        let patches = page.iter().filter_map(|entry| Patch::read(entry).ok());
+    /// Patches on pages that lie near each other, in ascending order.
+    fn runs(&self) -> impl Iterator<Item = &[[u8; PATCH]]> {
+        self.patches.chunk_by(|one, other| {
+            self.page(other).checked_sub(self.page(one)).is_some_and(|distance| distance <= GAP)
+        })
+    }
+
+    /// Patches of a run that lie on one page each.
+    fn pages<'r>(&self, run: &'r [[u8; PATCH]]) -> impl Iterator<Item = &'r [[u8; PATCH]]> {
+        run.chunk_by(|one, other| self.page(one) == self.page(other))
+    }
+
+    unsafe fn write_run(&self, run: &[[u8; PATCH]], direction: Direction) -> Result<(), Errno> {
+        let (Some(first), Some(last)) = (run.first(), run.last()) else { return Ok(()) };
         let text = self.program.text;
-        let Some(start) = patches.clone().next().map(|p| p.address(text) & !(PAGE - 1)) else {
-            return Ok(());
-        };
-        // SAFETY: nobody runs this page, as the caller says.
-        unsafe { sys::protect(start, PAGE, sys::READ | sys::WRITE)? };
+        let start = self.page(first) * PAGE;
+        let len = (self.page(last) + 1) * PAGE - start;
+        // SAFETY: nobody runs these pages, as the caller says.
+        unsafe { sys::protect(start, len, sys::READ | sys::WRITE)? };
+        let patches = run.iter().filter_map(|entry| Patch::read(entry).ok());
         for patch in patches {
             let place = patch.address(text) as *mut [u8; PATCH_LEN];
             let bytes = match direction {
                 Direction::In => patch.replacement,
                 Direction::Out => patch.original,
             };
-            // SAFETY: checked to lie in the text and on this page, which is writable now.
+            // SAFETY: checked to lie in the text, on a page that is writable now.
             unsafe { place.write_volatile(bytes) };
         }
         // SAFETY: as above.
-        match unsafe { sys::protect(start, PAGE, sys::READ | sys::EXEC) } {
+        match unsafe { sys::protect(start, len, sys::READ | sys::EXEC) } {
             Ok(()) => Ok(()),
             Err(errno) => {
                 // A policy against code that was written (SELinux, systemd, prctl) lets no page be
                 // run again; the file's own it does.
-                // SAFETY: the page becomes what the file has there, as it was before.
-                unsafe { self.map_anew(start) };
+                // SAFETY: the pages become what the file has there, as they were before.
+                unsafe { self.map_anew(start, len) };
                 Err(errno)
             }
         }
     }
 
-    /// Maps a page of the text from the file again.
-    unsafe fn map_anew(&self, page: u64) {
+    /// Maps pages of the text from the file again.
+    unsafe fn map_anew(&self, start: u64, len: u64) {
         let Program { text, text_offset, .. } = self.program;
-        let offset = text_offset.wrapping_add(page.wrapping_sub(text.start));
+        let offset = text_offset.wrapping_add(start.wrapping_sub(text.start));
         let flags = sys::PRIVATE | sys::FIXED;
         let file = Some((self.executable, offset));
         // SAFETY: as the caller says.
-        if unsafe { sys::map(page, PAGE, sys::READ | sys::EXEC, flags, file) }.is_err() {
+        if unsafe { sys::map(start, len, sys::READ | sys::EXEC, flags, file) }.is_err() {
             // Nothing better is left.
             // SAFETY: likewise.
-            let _ = unsafe { sys::protect(page, PAGE, sys::READ | sys::WRITE | sys::EXEC) };
+            let _ = unsafe { sys::protect(start, len, sys::READ | sys::WRITE | sys::EXEC) };
         }
     }
 }
