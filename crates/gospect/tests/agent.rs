@@ -12,7 +12,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use testkit::Running;
+use testkit::{Fixture, Mode, Running, newest};
 
 /// A server of our own, and where it listens.
 fn server(program: &Path) -> (Running, String) {
@@ -170,6 +170,43 @@ fn root_a_hot_function_is_given_up_for_the_budget() {
     assert!(line.is_some_and(|line| line.starts_with("gospect_budget_changes_total")), "{line:?}");
     let said = agent.stop();
     assert!(said.contains("main.leaf0 is given up for 30 s"), "{said}");
+}
+
+/// A program with the library in it carries its plan by itself, once there is one, and goes on when the agent ends.
+#[test]
+fn root_a_preloaded_program_carries_its_plan() {
+    let directory = Directory::new();
+    let program = directory.copy(&Fixture::build("httpserver", &newest(), Mode::Pie), "shop");
+    let socket = directory.file("run/agent.sock");
+    let config = directory.file("gospect.toml");
+    let file = format!(
+        "[agent]\nsocket = \"{}\"\n{}",
+        path_text(&socket),
+        matching(&program, "name = \"shop\"")
+    );
+    let agent = Agent::start(&config, &file, &[]);
+    let start = || {
+        let mut command = Command::new(&program);
+        command.env("LD_PRELOAD", gospect_preload::PATH).env("GOSPECT_AGENT_SOCKET", &socket);
+        let running = Running::spawn(command);
+        let address = text(&running.wait_for("listening", LIMIT)["addr"]);
+        (running, address)
+    };
+    // The first one mostly comes before its plan, and is attached to.
+    let (running, address) = (0..20)
+        .find_map(|_| {
+            let (running, address) = start();
+            let process = agent.wait(running.pid(), "watched", is_watched);
+            (process["capture"]["way"] == "preload").then_some((running, address))
+        })
+        .expect("one that carries its plan");
+    ask(&address, "/sum?n=3");
+    let process = agent.wait(running.pid(), "its request", |process| process["spans"]["made"] == 1);
+    assert_eq!(process["capture"]["backend"], "trampoline");
+    let preload = &agent.status()["preload"];
+    assert!(preload["served"].as_u64() >= Some(1) && preload["error"].is_null(), "{preload}");
+    agent.stop();
+    ask(&address, "/sum?n=3");
 }
 
 /// Names of all metrics, names of spans' services, and how many spans there are.

@@ -1,46 +1,98 @@
 //! Where programs with the preloaded library ask to be watched.
 //!
-//! The supervisor knows this much of it: who waits, and what comes of an answer. A plan is made where there is none
-//! yet; whoever waits longer than [`PATIENCE`] is sent away and gets what an attach can do.
+//! The socket's threads ask the supervisor, which alone knows services and plans; a plan is made where there is none
+//! yet. Whoever waits longer than [`PATIENCE`] is sent away, and gets what an attach can do.
 
-use binary::Executable;
-use capture::Capture;
-use probe::Plan;
+use capture_trampoline::preload::{Agent, Injected, Options, Planned, Program, Server};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::time::{Duration, Instant};
 
 /// How long a program may be kept waiting for its plan; it waits a second at the most.
-pub const PATIENCE: Duration = Duration::from_millis(700);
+const PATIENCE: Duration = Duration::from_millis(700);
 
-/// A program that waits for an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Knock {
+/// What the socket's threads tell.
+pub enum Visit {
+    /// A program asks what it is to carry.
+    Asks(Asking),
+    /// One carries it.
+    Carries(Box<Injected>),
+    /// One that was to carry something does not.
+    Failed {
+        /// Which.
+        pid: u32,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// A program that waits.
+pub struct Asking {
     /// Its process.
     pub pid: u32,
-    /// Which of its questions.
-    pub number: u64,
+    since: Instant,
+    answer: SyncSender<Option<Arc<Planned>>>,
 }
 
-/// What it is to carry.
-#[allow(dead_code, reason = "read by what stands behind the socket")]
-pub struct Offer<'a> {
-    /// Which sites.
-    pub plan: &'a Plan,
-    /// Its executable.
-    pub executable: &'a Arc<Executable>,
-    /// A path that opens it from here.
-    pub path: &'a Path,
+impl Asking {
+    /// Whether it is still worth an answer.
+    pub fn waits(&self) -> bool {
+        self.since.elapsed() < PATIENCE
+    }
+
+    /// Says what it is to carry, or that it is nothing.
+    pub fn answer(self, planned: Option<Arc<Planned>>) {
+        // It may have gone.
+        _ = self.answer.send(planned);
+    }
 }
 
-/// Takes questions and gives answers, without waiting for anything.
-pub trait Door {
-    /// Who came since the last look.
-    fn knocks(&mut self) -> Vec<Knock>;
+/// The socket, and what its threads tell.
+pub struct Door {
+    server: Server,
+    visits: Receiver<Visit>,
+}
 
-    /// Gives it what it is to carry; from then on its records are read.
-    fn open(&mut self, knock: Knock, offer: &Offer<'_>) -> anyhow::Result<Box<dyn Capture>>;
+impl Door {
+    /// Listens at `path`.
+    ///
+    /// Errors: as [`Server::start`].
+    pub fn open(path: &Path) -> Result<Self, capture_trampoline::Error> {
+        let (visits, taken) = channel();
+        let options = Options { path: path.to_owned(), ..Options::default() };
+        let server = Server::start(options, Arc::new(Keeper(visits)))?;
+        Ok(Self { server, visits: taken })
+    }
 
-    /// Sends it away with a reason.
-    fn refuse(&mut self, knock: Knock, reason: &str);
+    /// Who came since the last look; does not wait.
+    pub fn visits(&self) -> Vec<Visit> {
+        self.visits.try_iter().collect()
+    }
+
+    /// Programs that asked, that were served, and that got nothing.
+    pub fn counts(&self) -> (u64, u64, u64) {
+        let counts = self.server.counts();
+        let without = counts.declined + counts.failed + counts.nonsense + counts.refused;
+        (counts.injected + without, counts.injected, without)
+    }
+}
+
+struct Keeper(Sender<Visit>);
+
+impl Agent for Keeper {
+    fn decide(&self, program: &Program) -> Option<Arc<Planned>> {
+        let (answer, answered) = sync_channel(1);
+        let asking = Asking { pid: program.pid(), since: Instant::now(), answer };
+        self.0.send(Visit::Asks(asking)).ok()?;
+        answered.recv_timeout(PATIENCE).ok().flatten()
+    }
+
+    fn injected(&self, injected: Injected) {
+        _ = self.0.send(Visit::Carries(Box::new(injected)));
+    }
+
+    fn failed(&self, program: &Program, reason: &str) {
+        _ = self.0.send(Visit::Failed { pid: program.pid(), reason: reason.to_owned() });
+    }
 }

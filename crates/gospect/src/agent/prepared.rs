@@ -9,14 +9,15 @@ use crate::symbols::Symbols;
 use crate::target::Target;
 use agent::Service;
 use capture::{Capture, Scope};
+use capture_trampoline::preload::Planned as Carried;
 use clap::Parser as _;
 use output::Clock;
 use probe::planner::Planned;
 use probe::selection::Selection;
 use process::Held;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, OnceLock};
 
 /// Bytes captured of a text, as `gospect spans` has it.
 const TEXT_BYTES: u16 = 128;
@@ -35,6 +36,8 @@ pub struct Prepared {
     service: Service,
     /// What each function of the plan belongs to, as far as it can be given up.
     pub units: Vec<Option<String>>,
+    /// The same for programs that put it into themselves, once one has asked.
+    carried: OnceLock<Result<Arc<Carried>, String>>,
 }
 
 /// A capture that began.
@@ -70,7 +73,8 @@ impl Prepared {
             }
         });
         let units = units.collect();
-        Ok(Self { target, planned, selection, service: service.clone(), units })
+        let (service, carried) = (service.clone(), OnceLock::new());
+        Ok(Self { target, planned, selection, service, units, carried })
     }
 
     /// Puts the plan into a process, without what is `dropped`. `child` is the process when it is to be started.
@@ -99,6 +103,19 @@ impl Prepared {
         let Installed { mut session, notes, why, .. } = installed;
         session.observe_costs();
         Ok(Begun { session, taken, notes, why })
+    }
+
+    /// What a program that asks is to carry: all of the plan that can be.
+    pub fn carried(&self) -> Result<Arc<Carried>, String> {
+        let made = || {
+            let plan = Arc::new(self.planned.plan.clone());
+            let executable = Arc::clone(&self.target.executable);
+            let ring_bytes = (RING as usize) << 20;
+            let carried = Carried::new(executable, plan, ring_bytes, BTreeSet::new());
+            let told = |error: capture::Error| format!("{:#}", anyhow::Error::from(error));
+            carried.map(Arc::new).map_err(told)
+        };
+        self.carried.get_or_init(made).clone()
     }
 
     /// Reads a capture that carries the whole plan and was begun by someone else.

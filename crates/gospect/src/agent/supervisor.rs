@@ -7,7 +7,7 @@ mod telling;
 
 use super::board::Board;
 use super::discovery::{Discovery, Look};
-use super::door::{Door, Knock};
+use super::door::{Asking, Door};
 use super::export::Exporters;
 use super::launching::{Launched, launch};
 use super::loaded::Loaded;
@@ -25,12 +25,14 @@ use anyhow::Context as _;
 use finding::Strangers;
 use output::Clock;
 use process::{FileIdentity, Held, Process, UsageReader};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How often the state is looked at: ends of processes, budgets, counts.
 const LOOK: Duration = Duration::from_millis(250);
+/// How often it is told to the board.
+const TELL: Duration = Duration::from_millis(500);
 /// The longest rest.
 const REST: Duration = Duration::from_millis(200);
 
@@ -49,11 +51,12 @@ pub struct Supervisor {
     targets: BTreeMap<u32, Target>,
     strangers: Strangers,
     usages: UsageReader,
-    /// Where preloaded programs ask, and who waits there since when.
-    door: Option<Box<dyn Door>>,
-    waiting: Vec<(Knock, Instant)>,
+    /// Where preloaded programs ask, and who waits there.
+    door: Option<Door>,
+    waiting: Vec<Asking>,
     child: Option<Held>,
     last_look: Instant,
+    last_told: Instant,
 }
 
 impl Supervisor {
@@ -86,6 +89,7 @@ impl Supervisor {
             waiting: Vec::new(),
             child: None,
             last_look: Instant::now(),
+            last_told: Instant::now(),
             args,
             loaded,
         };
@@ -139,7 +143,10 @@ impl Supervisor {
             self.last_look = Instant::now();
             self.follow_ends();
             self.decide();
-            self.tell();
+            if self.last_told.elapsed() >= TELL {
+                self.last_told = Instant::now();
+                self.tell();
+            }
         }
     }
 
@@ -181,10 +188,10 @@ impl Supervisor {
             Stage::Watched(_) => false,
         });
         let due: Vec<u32> = due.map(|(pid, _)| *pid).collect();
-        // Whoever waits at the door gets its capture there.
-        let waits: BTreeSet<u32> = self.waiting.iter().map(|(knock, _)| knock.pid).collect();
-        for pid in due.into_iter().filter(|pid| !waits.contains(pid)) {
-            self.begin(pid);
+        for pid in due {
+            if !self.may_carry(pid) {
+                self.begin(pid);
+            }
         }
     }
 
@@ -219,7 +226,10 @@ impl Supervisor {
             return target.failed(format!("code of gospect is in it: {error:#}"));
         }
         match prepared.install(pid, backend, &target.dropped, self.clock, None) {
-            Ok(begun) => target.begin(begun),
+            Ok(begun) => {
+                target.way = Way::Attach;
+                target.begin(begun);
+            }
             Err(error) => target.failed(format!("{error:#}")),
         }
     }
@@ -278,8 +288,9 @@ impl Supervisor {
         self.usages.begin();
         let mut changed = Vec::new();
         for (pid, target) in &mut self.targets {
-            let is_watched = matches!(target.stage, Stage::Watched(_));
-            if !is_watched && target.dropped.is_empty() {
+            // What costs nothing changes nothing, and asking takes a while too.
+            let is_calm = target.budget.percent() == 0.0 && target.dropped.is_empty();
+            if is_calm && !std::mem::take(&mut target.has_news) {
                 continue;
             }
             let cpu = self.usages.read(&target.process).ok().map(|usage| usage.cpu_seconds);

@@ -96,6 +96,10 @@ pub struct Target {
     attempts: u32,
     /// When a failed attach is tried again.
     pub again: Option<Instant>,
+    /// When it was told what to carry, having asked.
+    pub offered: Option<Instant>,
+    /// Whether something came since the budget was asked last.
+    pub has_news: bool,
 }
 
 impl Target {
@@ -130,6 +134,8 @@ impl Target {
             last_news: now,
             attempts: 0,
             again: None,
+            offered: None,
+            has_news: false,
         }
     }
 
@@ -190,7 +196,7 @@ impl Target {
         }
         let now = Instant::now();
         if count > 0 {
-            self.last_news = now;
+            (self.last_news, self.has_news) = (now, true);
         }
         let is_busy = now.duration_since(self.last_news) < CALM;
         self.next = now + if is_busy { BUSY } else { QUIET };

@@ -1,85 +1,114 @@
 //! Programs that ask by themselves.
 
 use super::Supervisor;
-use crate::agent::door::{Knock, Offer, PATIENCE};
+use crate::agent::door::{Asking, Door, Visit};
 use crate::agent::target::Stage;
 use agent::Way;
 use agent::status::PreloadStatus;
+use capture_trampoline::preload::{Injected, Planned};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How long a program that was told what to carry may take to say that it does.
+const CARRYING: Duration = Duration::from_secs(3);
 
 impl Supervisor {
     /// Opens the socket that the configuration names.
     pub(super) fn open_door(&mut self) {
         self.door = None;
-        let Some(path) = &self.loaded.config.agent.socket else {
-            return self.board.lock().preload = PreloadStatus::default();
-        };
-        self.board.lock().preload = PreloadStatus {
-            socket: Some(path.display().to_string()),
-            error: Some("this build takes no questions of preloaded programs".to_owned()),
-            ..PreloadStatus::default()
-        };
+        let mut status = PreloadStatus::default();
+        if let Some(path) = &self.loaded.config.agent.socket {
+            status.socket = Some(path.display().to_string());
+            match Door::open(path) {
+                Ok(door) => self.door = Some(door),
+                Err(error) => {
+                    let error = format!("{:#}", anyhow::Error::from(error));
+                    crate::sink::say(format_args!("no preloaded programs are served: {error}"));
+                    status.error = Some(error);
+                }
+            }
+        }
+        self.board.lock().preload = status;
     }
 
     /// Answers whoever asks: at once where there is a plan, and after some patience not at all.
     pub(super) fn answer(&mut self) {
-        let Some(door) = &mut self.door else { return };
-        for knock in door.knocks() {
-            self.board.lock().preload.asked += 1;
-            self.waiting.push((knock, Instant::now()));
-            // A process that has only just begun may not have been met.
-            self.meet(knock.pid);
+        let Some(door) = &self.door else { return };
+        let (visits, counts) = (door.visits(), door.counts());
+        for visit in visits {
+            match visit {
+                Visit::Asks(asking) => {
+                    // One that has only just begun may not have been met.
+                    self.meet(asking.pid);
+                    self.waiting.push(asking);
+                }
+                Visit::Carries(injected) => self.take_injected(*injected),
+                Visit::Failed { pid, reason } => {
+                    if let Some(target) = self.targets.get_mut(&pid) {
+                        target.offered = None;
+                        target.notes.push(format!("it was to carry code by itself: {reason}"));
+                    }
+                }
+            }
         }
-        for (knock, since) in std::mem::take(&mut self.waiting) {
-            match self.served(knock) {
-                Ok(true) => self.board.lock().preload.served += 1,
-                Ok(false) if since.elapsed() < PATIENCE => self.waiting.push((knock, since)),
-                Ok(false) => self.send_away(knock, "its plan is not ready yet"),
-                Err(reason) => self.send_away(knock, &reason),
+        for asking in std::mem::take(&mut self.waiting) {
+            match self.planned_for(asking.pid) {
+                Some(planned) => asking.answer(planned),
+                None if asking.waits() => self.waiting.push(asking),
+                None => asking.answer(None),
+            }
+        }
+        let preload = &mut self.board.lock().preload;
+        (preload.asked, preload.served, preload.refused) = counts;
+    }
+
+    /// Whether a process may still come by itself: nothing else is put into it meanwhile.
+    pub(super) fn may_carry(&self, pid: u32) -> bool {
+        let waits = self.waiting.iter().any(|asking: &Asking| asking.pid == pid);
+        let offered = self.targets.get(&pid).and_then(|target| target.offered);
+        waits || offered.is_some_and(|since| since.elapsed() < CARRYING)
+    }
+
+    /// What a process is to carry, or that it is nothing; `None` while that is not known.
+    fn planned_for(&mut self, pid: u32) -> Option<Option<Arc<Planned>>> {
+        let Some(target) = self.targets.get_mut(&pid) else { return Some(None) };
+        let service = Arc::clone(&target.service);
+        let is_wanted = service.is_instrumented() && service.inject.contains(&Way::Preload);
+        if !is_wanted || !matches!(target.stage, Stage::Planning) {
+            return Some(None);
+        }
+        let process = &target.process;
+        let open = || crate::target::Target::of_process(process, None);
+        let outcome = self.planner.of(target.file, &service, open)?;
+        let planned = outcome.and_then(|prepared| {
+            let planned = prepared.carried();
+            target.prepared = Some(prepared);
+            planned
+        });
+        match planned {
+            Ok(planned) => {
+                target.offered = Some(Instant::now());
+                Some(Some(planned))
+            }
+            Err(reason) => {
+                target.notes.push(reason);
+                Some(None)
             }
         }
     }
 
-    fn send_away(&mut self, knock: Knock, reason: &str) {
-        if let Some(door) = &mut self.door {
-            door.refuse(knock, reason);
+    fn take_injected(&mut self, injected: Injected) {
+        let Injected { program, capture, .. } = injected;
+        // Without a target the capture is dropped, which takes the code out.
+        let Some(target) = self.targets.get_mut(&program.pid()) else { return };
+        target.offered = None;
+        let Some(prepared) = target.prepared.clone() else { return };
+        match prepared.adopt(Box::new(capture), self.clock) {
+            Ok(begun) => {
+                target.way = Way::Preload;
+                target.begin(begun);
+            }
+            Err(error) => target.failed(format!("{error:#}")),
         }
-        self.board.lock().preload.refused += 1;
-    }
-
-    /// Whether it carries its plan now. False while that is being made.
-    fn served(&mut self, knock: Knock) -> Result<bool, String> {
-        let Some(target) = self.targets.get_mut(&knock.pid) else {
-            return Err("it belongs to no service".to_owned());
-        };
-        let service = Arc::clone(&target.service);
-        if !service.is_instrumented() || !service.inject.contains(&Way::Preload) {
-            return Err("the configuration leaves it out".to_owned());
-        }
-        match &target.stage {
-            Stage::Planning => {}
-            Stage::Watched(_) => return Err("it is watched already".to_owned()),
-            Stage::Off(reason) => return Err(reason.clone()),
-        }
-        let process = &target.process;
-        let open = || crate::target::Target::of_process(process, None);
-        let prepared = match self.planner.of(target.file, &service, open) {
-            None => return Ok(false),
-            Some(prepared) => prepared?,
-        };
-        let Some(door) = &mut self.door else { return Ok(false) };
-        let offer = Offer {
-            plan: &prepared.planned.plan,
-            executable: &prepared.target.executable,
-            path: &prepared.target.path,
-        };
-        let told = |error: anyhow::Error| format!("{error:#}");
-        let capture = door.open(knock, &offer).map_err(told)?;
-        let begun = prepared.adopt(capture, self.clock).map_err(told)?;
-        target.way = Way::Preload;
-        target.prepared = Some(prepared);
-        target.begin(begun);
-        Ok(true)
     }
 }
