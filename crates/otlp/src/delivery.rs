@@ -12,8 +12,6 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-/// How long a message is tried.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// The first pause before a message is sent again; each further one is twice as long, and each is between
 /// half and one and a half of that, so that senders do not come back all at once.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -53,7 +51,7 @@ impl Delivery {
 
     /// Sends a message of so many spans or points.
     pub(crate) async fn send(&mut self, sender: &mut Sender, request: &Message, count: u64) {
-        let (mut pause, patience) = (PAUSE, Instant::now() + PATIENCE);
+        let (mut pause, patience) = (PAUSE, Instant::now() + self.settings.batching.patience);
         let error = loop {
             let (error, after) = match sender.send(&self.settings, request).await {
                 Sent::Taken { rejected, told } => {

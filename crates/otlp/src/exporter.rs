@@ -18,12 +18,6 @@ use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-/// Spans waiting at the most (OTEL_BSP_MAX_QUEUE_SIZE).
-const QUEUE: usize = 2048;
-/// Spans sent at a time at the most (OTEL_BSP_MAX_EXPORT_BATCH_SIZE).
-const BATCH: usize = 512;
-/// How long the first span of a batch waits for others (OTEL_BSP_SCHEDULE_DELAY; 5s by default there).
-const DELAY: Duration = Duration::from_secs(1);
 /// How long it goes on when the capture is over.
 pub(crate) const LAST: Duration = Duration::from_secs(5);
 
@@ -52,7 +46,7 @@ impl fmt::Display for Exported {
             write!(f, "; {unsampled} spans are of traces that are not sampled")?;
         }
         if *dropped > 0 {
-            write!(f, "; {dropped} spans were dropped, since {QUEUE} were waiting")?;
+            write!(f, "; {dropped} spans were dropped, since too many were waiting")?;
         }
         if *failed > 0 {
             write!(f, "; {failed} spans were not delivered")?;
@@ -100,7 +94,7 @@ impl Exporter {
     /// Starts sending. Without a thread for it nothing is taken, and that is told.
     pub fn start(settings: Settings, clock: Clock) -> Self {
         let settings = Arc::new(settings);
-        let (queue, spans) = mpsc::channel(QUEUE);
+        let (queue, spans) = mpsc::channel(settings.batching.queue.max(1));
         let (until, deadline) = watch::channel(None);
         let shared = Arc::new(Shared::default());
         let delivery = Delivery {
@@ -190,8 +184,8 @@ impl Sending {
         };
         while let Some(first) = spans.recv().await {
             let mut batch = vec![first];
-            let full = Instant::now() + DELAY;
-            while batch.len() < BATCH {
+            let full = Instant::now() + self.delivery.settings.batching.delay;
+            while batch.len() < self.delivery.settings.batching.batch {
                 match timeout_at(full, spans.recv()).await {
                     Ok(Some(span)) => batch.push(span),
                     Ok(None) | Err(_) => break,

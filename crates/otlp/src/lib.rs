@@ -8,6 +8,7 @@
 //! other way.
 #![forbid(unsafe_code)]
 
+mod batching;
 mod connector;
 mod delivery;
 mod error;
@@ -20,6 +21,7 @@ mod send;
 mod settings;
 mod variables;
 
+pub use batching::Batching;
 pub use error::Error;
 pub use exporter::{Exported, Exporter, Origin};
 pub use metrics::Measured;

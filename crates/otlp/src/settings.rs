@@ -1,6 +1,7 @@
 //! Where spans are sent, how, and what is sent with them: what is given and what OTEL_* variables say
 //! ("OpenTelemetry Protocol Exporter" and "SDK environment variables" of the specification, 1.50).
 
+use crate::batching::Batching;
 use crate::error::Error;
 use crate::sampler::Sampler;
 use crate::variables::{Signal, Variables, pairs};
@@ -82,6 +83,8 @@ pub struct Settings {
     pub resource: Vec<(String, String)>,
     /// Which traces are sent (OTEL_TRACES_SAMPLER).
     pub sampler: Sampler,
+    /// How many spans are sent at a time, and when (OTEL_BSP_*).
+    pub batching: Batching,
     /// Variables that were not understood, each as a sentence.
     pub warnings: Vec<String>,
 }
@@ -129,6 +132,7 @@ impl Settings {
         );
         settings.sampler = sampler;
         settings.warnings.extend(warning);
+        settings.batching = Batching::new(&variables, &mut settings.warnings);
         Ok(settings)
     }
 

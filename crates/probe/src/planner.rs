@@ -156,7 +156,12 @@ pub fn bare_plan(executable: &Executable, functions: &[Function]) -> Result<Plan
     let mut planner = Planner::new(&question, &types);
     for function in functions {
         let function = function.clone();
-        planner.add_traced(&Selected { function, params: None, results: None, declared: None })?;
+        planner.add_traced(&Selected {
+            function,
+            params: None,
+            results: None,
+            declared: Vec::new(),
+        })?;
     }
     Ok(planner.plan)
 }

@@ -90,8 +90,9 @@ pub struct Selected {
     pub params: Option<usize>,
     /// The one that says what to read at returns.
     pub results: Option<usize>,
-    /// The one that states the signature.
-    pub declared: Option<usize>,
+    /// Those that state the signature: the first one counts, and of the first
+    /// [`Selection::always`] the first that can be.
+    pub declared: Vec<usize>,
 }
 
 /// What a selection comes to in one executable.
@@ -145,7 +146,8 @@ pub fn select(
         };
         let params = first(&|wanted| wanted.params.is_some());
         let results = first(&|wanted| wanted.results.is_some());
-        let declared = first(&|wanted| !wanted.declared.is_empty());
+        let declared = hits.iter().copied();
+        let declared = declared.filter(|&i| !selection.wanted[i].declared.is_empty()).collect();
         chosen.insert(function.index, Selected { function, params, results, declared });
     }
     let unmatched = selection

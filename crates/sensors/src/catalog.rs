@@ -485,15 +485,27 @@ pub fn selection(options: SensorOptions) -> Selection {
             let wanted = reads.iter().filter(|(field, _)| options.wants(*field));
             wanted.map(|(_, expression)| expression.clone()).collect()
         };
-        Some(Wanted {
-            text: sensor.function.to_owned(),
-            pattern: Pattern::parse(sensor.function).ok()?,
+        let pattern = Pattern::parse(sensor.function).ok()?;
+        let text = sensor.function.to_owned();
+        let mut stated = crate::signatures::stated(sensor.function);
+        let first = Wanted {
+            text: text.clone(),
+            pattern: pattern.clone(),
             params: Some(Params::Values(operands(expressions(&sensor.at_entry())))),
             results: Some(operands(expressions(&sensor.at_return()))),
-            declared: probe::expression::Declarations::default(),
-        })
+            declared: stated.next().unwrap_or_default(),
+        };
+        let others = stated.map(move |declared| Wanted {
+            text: text.clone(),
+            pattern: pattern.clone(),
+            params: None,
+            results: None,
+            declared,
+        });
+        Some(std::iter::once(first).chain(others))
     };
-    Selection { wanted: SENSORS.iter().filter_map(wanted).collect(), ..Selection::default() }
+    let wanted = SENSORS.iter().filter_map(wanted).flatten().collect::<Vec<_>>();
+    Selection { always: wanted.len(), wanted, ..Selection::default() }
 }
 
 /// Whether a plan watches a function whose calls are spans.
@@ -537,7 +549,8 @@ mod tests {
     fn queries_are_read_only_when_asked_for() {
         let read = |options| {
             let selection = selection(options);
-            assert_eq!(selection.wanted.len(), SENSORS.len());
+            let read = selection.wanted.iter().filter(|wanted| wanted.params.is_some());
+            assert_eq!(read.count(), SENSORS.len());
             format!("{:?}", selection.wanted).matches("RawQuery").count()
         };
         assert_eq!(read(SensorOptions::default()), 0);

@@ -19,6 +19,7 @@ mod http;
 mod ids;
 mod library;
 mod rpc;
+mod signatures;
 mod span;
 mod time;
 mod trace_context;

@@ -56,6 +56,7 @@ fn what_is_said_of_traces_comes_before_what_is_said_of_all() {
         identity: Some(Identity { certificate: "own.pem".into(), key: "key.pem".into() }),
         resource: vec![pair("service.name", "other"), pair("region", "eu")],
         sampler: Sampler { parent_based: false, root: RootSampler::Never },
+        batching: Batching::default(),
         warnings: Vec::new(),
     };
     assert_eq!(settings(Some("https://[::1]:99/base/"), &set).unwrap(), expected);
@@ -111,4 +112,26 @@ fn what_is_not_understood_is_told_and_left_aside() {
     let settings = settings(Some("http://c"), &set).unwrap();
     assert_eq!(settings.warnings.len(), 4, "{:?}", settings.warnings);
     assert_eq!((settings.timeout, settings.gzip, settings.identity), (TIMEOUT, false, None));
+}
+
+#[test]
+fn batches_are_as_variables_say() {
+    let set = [
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "100"),
+        ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "512"),
+        ("OTEL_BSP_SCHEDULE_DELAY", "20"),
+        ("OTEL_BSP_EXPORT_TIMEOUT", "700"),
+    ];
+    let [delay, patience] = [20, 700].map(Duration::from_millis);
+    let batching = Batching { queue: 100, batch: 100, delay, patience };
+    let found = settings(None, &set).unwrap();
+    assert_eq!((found.batching, found.warnings.len()), (batching, 0));
+    let wrong = [("OTEL_BSP_MAX_QUEUE_SIZE", "0"), ("OTEL_BSP_SCHEDULE_DELAY", "soon")];
+    let found = settings(None, &wrong).unwrap();
+    assert_eq!(found.batching, Batching::default());
+    let expected = [
+        "OTEL_BSP_MAX_QUEUE_SIZE is `0`, no number from 1 to 1048576: it is left out",
+        "OTEL_BSP_SCHEDULE_DELAY is `soon`, no number from 0 to 86400000: it is left out",
+    ];
+    assert_eq!(found.warnings, expected);
 }

@@ -110,19 +110,29 @@ impl Planner<'_> {
         };
         let known = known_signature(executable, self.question.debug, function, convention);
         let known = known.map(|(signature, _)| signature);
-        let wanted = &self.question.selection.wanted;
-        let Some((rule, wanted)) =
-            selected.declared.and_then(|rule| Some((rule, wanted.get(rule)?)))
-        else {
-            return Ok(known);
-        };
-        let (signature, error) = match self.stated(selected, rule, known.clone(), convention) {
-            Ok(stated) => (Some(stated), None),
-            Err(Wrong::Text(error)) => (known, Some(error)),
-            Err(Wrong::Binary(error)) => return Err(error),
-        };
-        self.sense.note(Key::Declared { rule }, &wanted.text, error);
-        Ok(signature)
+        let selection = self.question.selection;
+        for &rule in &selected.declared {
+            let is_one_of_several = rule < selection.always;
+            // What is stated of all versions is for where nothing is described.
+            if is_one_of_several && self.question.debug.is_some() {
+                continue;
+            }
+            let Some(wanted) = selection.wanted.get(rule) else { continue };
+            match self.stated(selected, rule, known.clone(), convention) {
+                Ok(stated) => {
+                    self.sense.note(Key::Declared { rule }, &wanted.text, None);
+                    return Ok(Some(stated));
+                }
+                Err(Wrong::Text(error)) => {
+                    self.sense.note(Key::Declared { rule }, &wanted.text, Some(error));
+                }
+                Err(Wrong::Binary(error)) => return Err(error),
+            }
+            if !is_one_of_several {
+                break;
+            }
+        }
+        Ok(known)
     }
 
     fn stated(
