@@ -24,6 +24,7 @@ check:
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked -q
 	$(CARGO) run -q --locked -p xtask -- tidy
+	scripts/lint-packaging
 
 root:
 	@[ "$$(id -u)" = 0 ] || { echo "make test needs root, since tests load uprobes: sudo make test" >&2; exit 1; }

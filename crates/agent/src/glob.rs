@@ -17,6 +17,11 @@ impl Glob {
         &self.0
     }
 
+    /// Whether it is one text and no other.
+    pub fn is_literal(&self) -> bool {
+        !self.0.contains(['*', '?'])
+    }
+
     /// Whether the whole of `text` is meant. Takes time by the product of both lengths at the worst.
     pub fn matches(&self, text: &str) -> bool {
         let (pattern, text): (Vec<char>, Vec<char>) =

@@ -10,6 +10,7 @@ mod budget;
 mod candidate;
 mod config;
 mod glob;
+pub mod page;
 mod requests;
 pub mod status;
 mod window;

@@ -1,10 +1,14 @@
-//! The agent's port: `/metrics` for Prometheus, `/status` as JSON, `/healthz`.
+//! The agent's port: the status page at `/`, the same as JSON at `/status`, `/metrics` for Prometheus, `/healthz`.
 
 use super::monitor::Monitor;
+use agent::page;
 use anyhow::Context as _;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderValue,
+    REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -85,7 +89,8 @@ async fn accept(listener: &TcpListener, monitor: &Monitor) {
 }
 
 async fn answer(stream: TcpStream, place: OwnedSemaphorePermit, monitor: Monitor) {
-    let service = service_fn(|request| respond(request, monitor.clone()));
+    let is_own = stream.local_addr().is_ok_and(|own| own.ip().to_canonical().is_loopback());
+    let service = service_fn(|request| respond(request, monitor.clone(), is_own));
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(ASKING)
@@ -100,7 +105,13 @@ async fn answer(stream: TcpStream, place: OwnedSemaphorePermit, monitor: Monitor
 async fn respond(
     request: Request<Incoming>,
     monitor: Monitor,
+    is_own: bool,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
+    let host = request.headers().get(HOST).map(HeaderValue::as_bytes);
+    if is_own && !host.is_none_or(names_this_machine) {
+        let text = "ask for it as localhost or by address\n";
+        return Ok(response(StatusCode::MISDIRECTED_REQUEST, TEXT, text));
+    }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let mut response = response(StatusCode::METHOD_NOT_ALLOWED, TEXT, "GET it\n");
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -119,8 +130,12 @@ async fn respond(
             ("application/json", text.await.ok())
         }
         "/" => {
-            let text = "gospect agent: /metrics for Prometheus, /status as JSON, /healthz\n";
-            return Ok(response(StatusCode::OK, TEXT, text));
+            let text = tokio::task::spawn_blocking(move || page::html(&monitor.status(true)));
+            ("text/html; charset=utf-8", text.await.ok().map(String::into_bytes))
+        }
+        "/page.css" => return Ok(response(StatusCode::OK, "text/css; charset=utf-8", page::STYLE)),
+        "/page.js" => {
+            return Ok(response(StatusCode::OK, "text/javascript; charset=utf-8", page::SCRIPT));
         }
         _ => return Ok(response(StatusCode::NOT_FOUND, TEXT, "nothing here: see /\n")),
     };
@@ -137,6 +152,67 @@ fn response(
 ) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(text.into()));
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (CONTENT_TYPE, kind),
+        (CONTENT_SECURITY_POLICY, page::CONTENT_SECURITY_POLICY),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (REFERRER_POLICY, "no-referrer"),
+        (CACHE_CONTROL, "no-store"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
     response
+}
+
+/// Whether a `Host` is one by which a person reaches a port of loopback. A page of elsewhere that a browser here
+/// has open can have its own name lead to this machine (DNS rebinding), and would read what it is answered.
+fn names_this_machine(host: &[u8]) -> bool {
+    let Ok(host) = std::str::from_utf8(host) else { return false };
+    let is_port = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if is_port(port) => name,
+        _ => host,
+    };
+    let inner = name.strip_prefix('[').and_then(|inner| inner.strip_suffix(']'));
+    let is_localhost = |name: &str| {
+        let name = name.to_ascii_lowercase();
+        name == "localhost" || name.ends_with(".localhost")
+    };
+    match inner {
+        Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => name.parse::<std::net::Ipv4Addr>().is_ok() || is_localhost(name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::names_this_machine;
+
+    #[test]
+    fn names_of_elsewhere_do_not_reach_loopback() {
+        for own in [
+            "127.0.0.1",
+            "127.0.0.1:9463",
+            "[::1]:9463",
+            "[::1]",
+            "localhost:9463",
+            "LOCALHOST",
+            "a.localhost",
+        ] {
+            assert!(names_this_machine(own.as_bytes()), "{own}");
+        }
+        for other in [
+            "",
+            "evil.example:9463",
+            "evil.example",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "[evil]",
+            "::1:x",
+        ] {
+            assert!(!names_this_machine(other.as_bytes()), "{other}");
+        }
+        assert!(!names_this_machine(b"\xff"));
+    }
 }

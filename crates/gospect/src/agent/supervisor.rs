@@ -24,7 +24,7 @@ use agent::status::ConfigStatus;
 use anyhow::Context as _;
 use finding::Strangers;
 use output::Clock;
-use process::{FileIdentity, Held, Process, UsageReader};
+use process::{Held, Process, UsageReader};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -210,7 +210,8 @@ impl Supervisor {
         if target.prepared.is_none() {
             let process = &target.process;
             let open = || crate::target::Target::of_process(process, None);
-            match self.planner.of(target.file, &service, open) {
+            let Some(file) = target.file else { return };
+            match self.planner.of(file, &service, open) {
                 None => return target.stage = Stage::Planning,
                 Some(Ok(prepared)) => target.prepared = Some(prepared),
                 Some(Err(reason)) => return target.stage = Stage::Off(reason),
@@ -402,7 +403,7 @@ impl Supervisor {
         let pid = child.pid();
         self.child = Some(child);
         let Ok(process) = Process::open(pid) else { return Ok(()) };
-        let file = process.exe_identity().unwrap_or(FileIdentity::of("/proc/self/exe".as_ref())?);
+        let file = process.exe_identity().ok();
         let stamp = process.image_stamp().unwrap_or_default();
         let candidate = finding::candidate(&process, false);
         let mut target = Target::new(process, file, stamp, candidate, service);

@@ -60,8 +60,8 @@ pub struct Counted {
 pub struct Target {
     /// The process.
     pub process: Process,
-    /// What it runs.
-    pub file: FileIdentity,
+    /// What it runs; `None` when we may not look.
+    pub file: Option<FileIdentity>,
     /// Which image.
     pub stamp: ImageStamp,
     /// What is known of it.
@@ -106,7 +106,7 @@ impl Target {
     /// One that is not watched yet.
     pub fn new(
         process: Process,
-        file: FileIdentity,
+        file: Option<FileIdentity>,
         stamp: ImageStamp,
         candidate: Candidate,
         service: Arc<Service>,

@@ -1,4 +1,5 @@
 //! The agent as tests run it: its configuration, its port, and a collector to send to.
+#![allow(dead_code, reason = "each test uses some of it")]
 
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
@@ -40,7 +41,11 @@ impl Agent {
         if !command.is_empty() {
             line.arg("--").args(command);
         }
-        let running = Running::spawn(line);
+        Self::of(Running::spawn(line))
+    }
+
+    /// One that was started in another way.
+    pub fn of(running: Running) -> Self {
         let said = running.wait_error_line(LIMIT, |line| line.contains("serving http://"));
         let address = said.split("http://").nth(1).and_then(|rest| rest.split('/').next());
         Self { address: address.expect("an address").to_owned(), running }
@@ -50,7 +55,7 @@ impl Agent {
     pub fn get(&self, path: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).expect("a connection");
         stream.set_read_timeout(Some(LIMIT)).expect("a timeout");
-        write!(stream, "GET {path} HTTP/1.0\r\nHost: test\r\n\r\n").expect("to ask");
+        write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").expect("to ask");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("an answer");
         let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");

@@ -79,7 +79,8 @@ impl Supervisor {
         }
         let process = &target.process;
         let open = || crate::target::Target::of_process(process, None);
-        let outcome = self.planner.of(target.file, &service, open)?;
+        let Some(file) = target.file else { return Some(None) };
+        let outcome = self.planner.of(file, &service, open)?;
         let planned = outcome.and_then(|prepared| {
             let planned = prepared.carried();
             target.prepared = Some(prepared);

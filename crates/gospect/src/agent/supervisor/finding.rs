@@ -6,7 +6,7 @@ use crate::agent::export::origin;
 use crate::agent::target::{Stage, Target};
 use crate::monitor::service_of;
 use agent::status::{Activity, ProcessStatus};
-use agent::{Candidate, Requests, Service, container_of};
+use agent::{Candidate, Glob, Requests, Service, container_of};
 use process::{FileIdentity, Process};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const OTHERS: usize = 4096;
 #[derive(Default)]
 pub struct Strangers {
     /// What they run; they are looked at again when that is something else.
-    seen: HashMap<u32, FileIdentity>,
+    seen: HashMap<u32, Option<FileIdentity>>,
     /// Files that are no Go programs.
     others: HashSet<FileIdentity>,
 }
@@ -33,11 +33,11 @@ impl Strangers {
         }
     }
 
-    fn knows(&self, pid: u32, file: FileIdentity) -> bool {
+    fn knows(&self, pid: u32, file: Option<FileIdentity>) -> bool {
         self.seen.get(&pid) == Some(&file)
     }
 
-    fn pass(&mut self, pid: u32, file: FileIdentity) {
+    fn pass(&mut self, pid: u32, file: Option<FileIdentity>) {
         self.seen.insert(pid, file);
     }
 
@@ -61,7 +61,12 @@ impl Supervisor {
     /// Looks at a process that may be new, or run something else than before.
     pub(super) fn meet(&mut self, pid: u32) {
         let Ok(process) = Process::open(pid) else { return self.forget(pid, "it has ended") };
-        let (Ok(file), Ok(stamp)) = (process.exe_identity(), process.image_stamp()) else { return };
+        let Ok(stamp) = process.image_stamp() else { return };
+        let file = match process.exe_identity() {
+            Ok(file) => Some(file),
+            Err(process::Error::Permission { .. }) => None,
+            Err(_) => return,
+        };
         if let Some(known) = self.targets.get(&pid) {
             let same = known.process.start_ticks() == process.start_ticks();
             if same && known.file == file && known.stamp == stamp {
@@ -71,7 +76,7 @@ impl Supervisor {
         }
         let ports = self.loaded.config.asks_for_ports();
         // With ports in the configuration a process may begin to listen later.
-        let is_other = self.strangers.others.contains(&file);
+        let is_other = file.is_some_and(|file| self.strangers.others.contains(&file));
         if is_other || self.strangers.knows(pid, file) && !ports {
             return;
         }
@@ -79,12 +84,17 @@ impl Supervisor {
         let found = candidate(&process, ports);
         let Some(at) = self.loaded.config.service_of(&found) else { return };
         let Some(service) = self.loaded.config.services.get(at).cloned() else { return };
+        // What runs there nobody may know: then its command line has to be meant.
+        if file.is_none() && service.matching.command.is_empty() {
+            return;
+        }
         let reason = match crate::target::Target::of_process(&process, None) {
             Ok(_) => None,
             Err(error) => {
-                let named = !service.matching.exe.is_empty();
+                // Whoever names a file wants to hear what it is; a pattern takes what it can.
+                let named = service.matching.exe.iter().any(Glob::is_literal);
                 if is_no_go(&error) && !named {
-                    self.strangers.others.insert(file);
+                    self.strangers.others.extend(file);
                     return;
                 }
                 // It may be on its way to another program, or out of reach.
