@@ -82,16 +82,17 @@ impl Caddy {
         Ok((running, address))
     }
 
-    /// Asks so often, so many requests at a time.
+    /// Asks so often, by so many connections that pause behind each answer.
     pub fn ask(
         &self,
         programs: &Programs,
         address: &str,
         requests: u32,
         at_once: u32,
+        pause: &str,
     ) -> anyhow::Result<Load> {
         let (requests, at_once) = (requests.to_string(), at_once.to_string());
-        let done = finished(asking(programs, address, &requests, &at_once, "60s"))?;
+        let done = finished(asking(programs, address, &requests, &at_once, "60s", pause))?;
         let number = |key: &str| done[key].as_f64().with_context(|| format!("no {key}"));
         Ok(Load { requests: number("requests")?, p50_us: number("p50_ns")? / 1e3 })
     }
@@ -169,13 +170,13 @@ fn one(
         Ok(done)
     };
     // Where gospect attaches it does so under this load.
-    let load = asking(programs, &address, "0", "4", "2s");
+    let load = asking(programs, &address, "0", "4", "2s", "0s");
     if let (Some((backend, pattern)), false) = (how, is_launched) {
         gospect = Some(programs.attach(backend, pid, &[pattern.to_owned()]).0);
     }
     serve(load)?;
     let before = cpu_ns(pid)?;
-    let done = serve(asking(programs, &address, REQUESTS, "1", "60s"))?;
+    let done = serve(asking(programs, &address, REQUESTS, "1", "60s", "0s"))?;
     let spent = cpu_ns(pid)? - before;
     for what in ["mean", "sd", "p50", "p99"] {
         let ns = done[format!("{what}_ns")].as_f64().with_context(|| format!("no {what}"))?;
@@ -183,7 +184,7 @@ fn one(
     }
     rounds.add(key("cpu_us"), spent / done["requests"].as_f64().unwrap_or(f64::NAN) / 1e3);
     rounds.add(key("rss_kib"), status_kib(pid, "VmRSS:")?);
-    let load = asking(programs, &address, "0", "4", "1s");
+    let load = asking(programs, &address, "0", "4", "1s", "0s");
     if let Some(mut gospect) = gospect {
         let summary = if is_launched {
             serve(load)?;
@@ -215,8 +216,16 @@ fn traced(backend: &str, pattern: &str) -> Vec<String> {
 }
 
 /// Starts to ask.
-fn asking(programs: &Programs, address: &str, n: &str, at_once: &str, time: &str) -> Running {
+fn asking(
+    programs: &Programs,
+    address: &str,
+    n: &str,
+    at_once: &str,
+    time: &str,
+    pause: &str,
+) -> Running {
     let args = ["-addr", address, "-n", n, "-c", at_once, "-for", time, "-expect", BODY];
+    let args = [&args[..], &["-pause", pause]].concat();
     let args = args.iter().chain(&["-paths", "/"]);
     Running::start(&programs.load, &args.collect::<Vec<_>>())
 }

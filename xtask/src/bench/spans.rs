@@ -9,8 +9,10 @@ use super::Rounds;
 use super::caddy::{Caddy, Load};
 use super::setup::{BACKENDS, LIMIT, Programs, cpu_ns, end, lost_share};
 
-/// Requests that are measured at once, and how many are asked for at a time.
-const REQUESTS: u32 = 20_000;
+/// Loads of four connections: the name, requests, and the pause of each connection behind an answer. As fast
+/// as can be, all three programs compete for the CPUs, and what caddy spends on a request hangs on what the others
+/// leave it; with a pause the same is asked of it in the same time, traced or not.
+const LOADS: [(&str, u32, &str); 2] = [("full", 20_000, "0s"), ("paced", 6_000, "1ms")];
 const AT_ONCE: u32 = 4;
 
 /// A caddy that lives through all rounds: what one process pays is compared with what the same one pays
@@ -26,49 +28,64 @@ impl<'a> Watched<'a> {
     pub fn start(programs: &Programs, caddy: &'a Caddy) -> anyhow::Result<Self> {
         let (running, address) = caddy.serve()?;
         let watched = Self { caddy, address, running };
-        watched.ask(programs)?;
+        watched.ask(programs, LOADS[0])?;
         Ok(watched)
     }
 
     /// Asks, and gives caddy's CPU per request in microseconds and the median time of a request.
-    fn ask(&self, programs: &Programs) -> anyhow::Result<(f64, f64)> {
+    fn ask(
+        &self,
+        programs: &Programs,
+        (_, wanted, pause): (&str, u32, &str),
+    ) -> anyhow::Result<(f64, f64)> {
         let before = cpu_ns(self.running.pid())?;
         let Load { requests, p50_us } =
-            self.caddy.ask(programs, &self.address, REQUESTS, AT_ONCE)?;
-        ensure!(requests == f64::from(REQUESTS), "{requests} requests of {REQUESTS}");
+            self.caddy.ask(programs, &self.address, wanted, AT_ONCE, pause)?;
+        ensure!(requests == f64::from(wanted), "{requests} requests of {wanted}");
         Ok(((cpu_ns(self.running.pid())? - before) / requests / 1e3, p50_us))
     }
 
-    /// One round: each backend once, untraced before and after it, so that a machine that gets slower or
-    /// faster meanwhile does not count. The backends take turns in being first.
+    /// One round: under each load each backend once, untraced before and after it, so that a machine that gets
+    /// slower or faster meanwhile does not count. The backends take turns in being first.
     pub fn round(
         &self,
         programs: &Programs,
         number: usize,
         rounds: &mut Rounds,
     ) -> anyhow::Result<()> {
+        LOADS.iter().try_for_each(|&load| self.round_of(load, programs, number, rounds))
+    }
+
+    fn round_of(
+        &self,
+        load: (&str, u32, &str),
+        programs: &Programs,
+        number: usize,
+        rounds: &mut Rounds,
+    ) -> anyhow::Result<()> {
+        let (name, requests, _) = load;
         let plain = |rounds: &mut Rounds| -> anyhow::Result<f64> {
-            let (cpu_us, p50_us) = self.ask(programs)?;
-            rounds.add("spans.untraced.cpu_us".to_owned(), cpu_us);
-            rounds.add("spans.untraced.p50_us".to_owned(), p50_us);
+            let (cpu_us, p50_us) = self.ask(programs, load)?;
+            rounds.add(format!("spans.{name}.untraced.cpu_us"), cpu_us);
+            rounds.add(format!("spans.{name}.untraced.p50_us"), p50_us);
             Ok(cpu_us)
         };
         let mut before = plain(rounds)?;
         for turn in 0..BACKENDS.len() {
             let backend = BACKENDS[(turn + number) % BACKENDS.len()];
-            let key = |what: &str| format!("spans.{backend}.{what}");
+            let key = |what: &str| format!("spans.{name}.{backend}.{what}");
             let pid = self.running.pid().to_string();
             let args = ["spans", "--backend", backend, "--format", "json", "-p", &pid];
             let args = [&args[..], &["--ring", "64"]].concat();
             let gospect = Running::start(&programs.gospect, &args);
             gospect.wait_error_line(LIMIT, |line| line.contains("watching"));
             let own_before = cpu_ns(gospect.pid())?;
-            let (cpu_us, p50_us) = self.ask(programs)?;
-            let own_us = (cpu_ns(gospect.pid())? - own_before) / f64::from(REQUESTS) / 1e3;
+            let (cpu_us, p50_us) = self.ask(programs, load)?;
+            let own_us = (cpu_ns(gospect.pid())? - own_before) / f64::from(requests) / 1e3;
             let summary = end(gospect)?;
             // None is missing, unless records were lost.
             let lost = lost_share(&summary);
-            ensure!(lost > 0.0 || summary["spans"] == REQUESTS, "{backend}: {summary}");
+            ensure!(lost > 0.0 || summary["spans"] == requests, "{backend}: {summary}");
             let after = plain(rounds)?;
             rounds.add(key("cpu_us"), cpu_us);
             rounds.add(key("p50_us"), p50_us);

@@ -294,11 +294,13 @@ impl Tables<'_> {
     }
 
     fn spans(&self) -> String {
-        let rows = ["untraced", "trampoline", "uprobe"].map(|way| {
-            let key = |what: &str| format!("spans.{way}.{what}");
+        let ways = ["untraced", "trampoline", "uprobe"];
+        let all = ["full", "paced"].into_iter().flat_map(|load| ways.map(|way| (load, way)));
+        let rows = all.map(|(load, way)| {
+            let key = |what: &str| format!("spans.{load}.{way}.{what}");
             let ratio = self.cell(&key("/untraced.cpu"));
             vec![
-                way.to_owned(),
+                format!("{load}, {way}"),
                 self.cell(&key("cpu_us")),
                 if way == "untraced" { "1".to_owned() } else { ratio },
                 self.cell(&key("p50_us")),
