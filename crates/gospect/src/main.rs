@@ -11,6 +11,7 @@ mod ends;
 mod explain;
 mod facts;
 mod failure;
+mod http;
 mod launch;
 mod monitor;
 mod pipeline;

@@ -41,7 +41,7 @@ fn waiting() -> Running {
 fn ask(address: &str, request: &str) -> Option<(String, String)> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(LIMIT)).expect("a timeout");
-    write!(stream, "{request} HTTP/1.0\r\nHost: test\r\n\r\n").ok()?;
+    write!(stream, "{request} HTTP/1.0\r\nHost: localhost\r\n\r\n").ok()?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).ok()?;
     let answer = String::from_utf8(answer).expect("UTF-8");

@@ -94,35 +94,6 @@ fn root_trees_are_shown_of_a_running_process() {
     assert!(lines.contains(&"GET /plain/ 200 /plain/item?secret=1\n".to_owned()), "{lines:?}");
 }
 
-/// What a handler asks a database, in all ways of database/sql.
-#[test]
-fn root_statements_stand_below_the_request_that_makes_them() {
-    let program = Fixture::build("database", &newest(), Mode::Exe);
-    for backend in BACKENDS {
-        let shown = watch(&program, backend, 1);
-        let expected = "\
-1 client GET 200 http://127.0.0.1/order
-1 client PING -
-1 server GET /order 200 /order
-    client BEGIN - by frame
-    client BEGIN - by frame
-    client COMMIT - by frame
-    client DELETE - by frame
-    client INSERT - by frame
-    client INSERT - by frame
-    client PING - by frame
-    client PREPARE - by frame
-    client REPLACE - by goroutine
-    client REPLACE - by goroutine
-    client ROLLBACK - by frame
-    client SELECT - *errors.errorString failed by frame
-    client SELECT - by frame
-    client UPDATE - by frame
-";
-        assert_eq!(shown, expected, "{backend}");
-    }
-}
-
 /// Every process of a file: those that come later too, told apart by their ids.
 #[test]
 fn root_requests_of_every_process_of_a_file_are_seen() {

@@ -2,18 +2,12 @@
 
 use super::say_restricted;
 use crate::failure::Outcome;
+use crate::http::{self, Answer};
 use crate::monitor::{Fleet, Wants, rows};
 use crate::signals::Signals;
 use crate::sink;
 use anyhow::Context as _;
-use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
-use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
 use std::collections::HashMap;
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,12 +16,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Connections at a time; others wait in the kernel's queue.
 const CONNECTIONS: usize = 8;
-
-/// How long a client may take to ask.
-const ASKING: Duration = Duration::from_secs(5);
-
-/// How long a connection may take as a whole. One request is answered on each.
-const CONNECTION: Duration = Duration::from_secs(30);
 
 /// How often signals are looked for.
 const POLL: Duration = Duration::from_millis(100);
@@ -126,48 +114,17 @@ async fn accept(listener: &TcpListener, source: &Arc<Mutex<Source>>, until: &Unt
 }
 
 async fn answer(stream: TcpStream, place: OwnedSemaphorePermit, source: Arc<Mutex<Source>>) {
-    let service = service_fn(|request| respond(request, Arc::clone(&source)));
-    let connection = hyper::server::conn::http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(ASKING)
-        .keep_alive(false)
-        .max_buf_size(16 << 10)
-        .serve_connection(TokioIo::new(stream), service);
-    // What goes wrong on a connection is its client's to see.
-    let _ = tokio::time::timeout(CONNECTION, connection).await;
+    http::serve(stream, |path| respond(path, Arc::clone(&source))).await;
     drop(place);
 }
 
-async fn respond(
-    request: Request<Incoming>,
-    source: Arc<Mutex<Source>>,
-) -> Result<Response<Full<Bytes>>, Infallible> {
-    let plain = |status, text: &'static str| {
-        let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())));
-        *response.status_mut() = status;
-        let kind = HeaderValue::from_static("text/plain; charset=utf-8");
-        response.headers_mut().insert(CONTENT_TYPE, kind);
-        response
-    };
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "GET it\n");
-        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-        return Ok(response);
-    }
-    Ok(match request.uri().path() {
+async fn respond(path: String, source: Arc<Mutex<Source>>) -> Answer {
+    match path.as_str() {
         "/metrics" => {
             let scrape = move || source.lock().unwrap_or_else(PoisonError::into_inner).scrape();
-            match tokio::task::spawn_blocking(scrape).await {
-                Ok(text) => {
-                    let mut response = Response::new(Full::new(Bytes::from(text)));
-                    let kind = HeaderValue::from_static(output::CONTENT_TYPE);
-                    response.headers_mut().insert(CONTENT_TYPE, kind);
-                    response
-                }
-                Err(_) => plain(StatusCode::INTERNAL_SERVER_ERROR, "failed to read\n"),
-            }
+            Answer::read(output::CONTENT_TYPE, tokio::task::spawn_blocking(scrape).await.ok())
         }
-        "/" => plain(StatusCode::OK, "gospect: metrics of Go programs are at /metrics\n"),
-        _ => plain(StatusCode::NOT_FOUND, "nothing here: see /metrics\n"),
-    })
+        "/" => Answer::text("gospect: metrics of Go programs are at /metrics\n"),
+        _ => Answer::nothing("nothing here: see /metrics\n"),
+    }
 }
