@@ -2,7 +2,7 @@
 //!
 //! [`Server`] listens where the library looks ([`handover`]), asks an [`Agent`] what a program is to
 //! get, and hands over code, rings and patches; the program puts them in by itself. What comes of it is
-//! a [`TrampolineCapture`](crate::TrampolineCapture) like any other. Nobody traces anybody and nobody
+//! a [`TrampolineCapture`] like any other. Nobody traces anybody and nobody
 //! needs privileges, so whoever connects may be anyone and say anything: everything is bounded, and what is
 //! decided is decided by the file that the kernel says is run.
 
