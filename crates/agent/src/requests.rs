@@ -2,7 +2,7 @@
 //! that are not sent.
 
 use metrics::{Figure, FigurePoint, Histogram, Instrument, Tag, Tags, Value};
-use sensors::{Attribute, Span, SpanKind};
+use sensors::{Attribute, Span, SpanKind, Witness};
 use std::collections::HashMap;
 
 /// What a row counts.
@@ -58,6 +58,10 @@ impl RowKind {
         let is_server = span.kind == SpanKind::Server;
         if has("rpc.system") {
             return Some(if is_server { Self::RpcServer } else { Self::RpcClient });
+        }
+        // Rows are no operation: the query that gave them is one.
+        if span.parent_by == Some(Witness::Rows) {
+            return None;
         }
         if has("db.system.name") && !is_server {
             return Some(Self::Database);
@@ -310,6 +314,9 @@ pub(crate) mod tests {
         requests.span(&rpc);
         rpc.attributes = vec![("db.system.name", Attribute::Text("sqlite".to_owned()))];
         requests.span(&rpc);
+        rpc.parent_by = Some(Witness::Rows);
+        requests.span(&rpc);
+        rpc.parent_by = None;
         rpc.attributes = vec![("messaging.system", Attribute::Text("kafka".to_owned()))];
         requests.span(&rpc);
         requests.call("main.f", 1_500);

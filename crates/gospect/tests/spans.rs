@@ -115,7 +115,7 @@ fn root_requests_of_every_process_of_a_file_are_seen() {
     let spans = spans(&output, "--exe");
     for pid in pids {
         let own: Vec<Value> = spans.iter().filter(|span| span["pid"] == pid).cloned().collect();
-        assert_eq!(own.len(), 17, "{pid}: {own:?}");
+        assert_eq!(own.len(), 18, "{pid}: {own:?}");
     }
 }
 

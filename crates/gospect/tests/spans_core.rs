@@ -9,7 +9,7 @@ mod rounds;
 mod trees;
 
 use cells::{backends, expect, gospect, watch};
-use rounds::{DATABASE, LATE, WIRE, WORK, many};
+use rounds::{DATABASE, LATE, ROWS, WIRE, WORK, many};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -54,6 +54,12 @@ fn root_what_takes_too_long_says_so() {
 #[test]
 fn root_statements_stand_below_their_requests() {
     expect(&program("database"), &["-prepared"], DATABASE, 10);
+}
+
+/// Rows read to their end and not, two at once, elsewhere, and closed by who does not read them.
+#[test]
+fn root_rows_stand_below_the_query_that_gave_them() {
+    expect(&program("database"), &["-rows"], ROWS, 10);
 }
 
 /// The spans of a capture, ids told by the order in which they come: those of a recording are others.

@@ -189,7 +189,7 @@ fn root_a_collector_is_spoken_to_by_tls_as_the_environment_says() {
         ];
         let output = gospect(&line, &variables);
         output.expect_code(0);
-        assert!(output.stderr.contains("17 spans sent to"), "{protocol}: {}", output.stderr);
+        assert!(output.stderr.contains("18 spans sent to"), "{protocol}: {}", output.stderr);
         // Whoever it does not know is not let in, and a server that is not known gets nothing.
         for left_out in [variables.iter().take(5).copied().collect(), variables[..2].to_vec()] {
             let left_out: Vec<(&str, &str)> = left_out;
@@ -197,9 +197,9 @@ fn root_a_collector_is_spoken_to_by_tls_as_the_environment_says() {
             output.expect_code(0);
             let told = "0 spans sent to";
             assert!(output.stderr.contains(told), "{protocol}: {}", output.stderr);
-            assert!(output.stderr.contains("17 spans were not delivered"), "{}", output.stderr);
+            assert!(output.stderr.contains("18 spans were not delivered"), "{}", output.stderr);
         }
-        assert_eq!(spans_of(&collector.stop()).len(), 17);
+        assert_eq!(spans_of(&collector.stop()).len(), 18);
     }
     std::fs::remove_dir_all(&directory).unwrap();
 }
@@ -213,7 +213,7 @@ fn root_traces_that_are_not_sampled_are_not_sent() {
     let sampler = [("OTEL_TRACES_SAMPLER", "traceidratio"), ("OTEL_TRACES_SAMPLER_ARG", "0")];
     let output = gospect(&line, &sampler);
     output.expect_code(0);
-    let told = "0 spans sent to http://127.0.0.1:1/v1/traces; 17 spans are of traces that are not sampled\n";
+    let told = "0 spans sent to http://127.0.0.1:1/v1/traces; 18 spans are of traces that are not sampled\n";
     assert!(output.stderr.contains(told), "{}", output.stderr);
 }
 
@@ -287,5 +287,5 @@ fn root_spans_that_no_collector_takes_are_counted() {
     let line = ["spans", "--backend", "trampoline", "--otlp", "http://127.0.0.1:1", "--", program];
     let output = gospect(&line, &[]);
     output.expect_code(0);
-    assert!(output.stderr.contains("17 spans were not delivered"), "{}", output.stderr);
+    assert!(output.stderr.contains("18 spans were not delivered"), "{}", output.stderr);
 }

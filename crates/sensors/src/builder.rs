@@ -3,6 +3,7 @@
 mod calls;
 mod open;
 mod origin;
+mod rows;
 mod rpc;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ use open::{Open, Panicked};
 use probe::Plan;
 use probe::handover::HandOver;
 use probe::value::Value;
+use rows::OpenRows;
 use std::collections::HashMap;
 use std::sync::Arc;
 use timeline::{Call, End, Event, Symbolizer};
@@ -93,6 +95,8 @@ pub struct SpanBuilder {
     panics: HashMap<Key, Panicked>,
     /// Open streams of gRPC clients by process and address: whoever holds one goes on to other things.
     streams: HashMap<(u32, u64), Open>,
+    /// Rows of databases that are being read.
+    rows: OpenRows,
     split: Option<TimeSplit>,
     /// Which functions' calls are shown within spans; and these calls, where there are such functions.
     shown: Vec<bool>,
@@ -106,6 +110,7 @@ impl SpanBuilder {
     /// A builder for calls of `plan`.
     pub fn new(plan: &Plan, options: SpanOptions) -> Self {
         let watched: Vec<_> = watched(plan).into_iter().map(|it| it.map(Arc::new)).collect();
+        let rows = OpenRows::new(watched.iter().flatten().map(|it| &it.role));
         let finishes = watched.iter().flatten().any(|it| it.role == Role::ServerFinish);
         let shown = plan.functions.iter().zip(&watched).map(|(f, it)| f.traced && it.is_none());
         let shown: Vec<bool> = shown.collect();
@@ -126,6 +131,7 @@ impl SpanBuilder {
             origins: Origins::default(),
             panics: HashMap::new(),
             streams: HashMap::new(),
+            rows,
             split: options.times.then(TimeSplit::default),
             shown,
             calls: has_calls.then(Calls::default),
@@ -163,7 +169,8 @@ impl SpanBuilder {
             Event::Leave(call) => self.leave(call, symbols, out),
             Event::ProcessExit { pid, .. } => self.end_process(*pid, out),
             Event::Panicking(panic) => self.panicking(panic, symbols),
-            Event::Panic(_) | Event::Gap { .. } => {}
+            Event::Gap { .. } => self.rows.gap(),
+            Event::Panic(_) => {}
         }
     }
 
@@ -176,6 +183,7 @@ impl SpanBuilder {
             self.close_answered(key, out);
         }
         self.give_up_streams(None, out);
+        self.give_up_rows(None, out);
         self.advance(u64::MAX, out);
     }
 
@@ -187,6 +195,7 @@ impl SpanBuilder {
             self.close_answered(key, out);
         }
         self.give_up_streams(Some(pid), out);
+        self.give_up_rows(Some(pid), out);
         self.origins.forget_process(pid);
         self.panics.retain(|key, _| key.0 != pid);
         if let Some(calls) = &mut self.calls {
@@ -238,7 +247,7 @@ impl SpanBuilder {
             Role::RpcClient => self.begin_rpc_client(call, &values),
             Role::RpcStream => self.begin_rpc_stream(call, &values),
             Role::RpcStreamEnd => self.end_rpc_stream(call, &values, symbols, out),
-            Role::RpcStreamMade | Role::Route | Role::Hijack => {}
+            Role::RpcStreamMade | Role::Route | Role::Hijack | Role::Row | Role::RowsEnd => {}
         }
     }
 
@@ -270,6 +279,7 @@ impl SpanBuilder {
                 open.response(call.end, &values, has_status, &mut |descriptor| {
                     symbols.type_name(call.pid, descriptor).map(|(name, _)| name)
                 });
+                self.begin_rows(call, &open, &values, out);
                 self.ended(open, call, out);
             }
             Role::RpcServer => {
@@ -279,6 +289,8 @@ impl SpanBuilder {
             }
             Role::RpcClient => self.end_rpc_client(call, &values, symbols, out),
             Role::RpcStream => self.rpc_stream_begun(call, &values, symbols, out),
+            Role::Row => self.row(call, &watched),
+            Role::RowsEnd => self.end_rows(call, &watched, symbols, out),
             Role::RpcStreamMade => self.rpc_stream_made(key, call.end, &values),
             Role::ServerFinish => {
                 let spans = self.goroutines.get(&key).map_or(&[][..], |spans| spans);

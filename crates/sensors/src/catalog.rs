@@ -3,11 +3,6 @@
 //! Expressions name fields, never a version; where versions call a thing differently, there is one
 //! expression for each name, and the first that gives a value counts.
 
-use probe::Plan;
-use probe::expression::{Operand, Params};
-use probe::pattern::Pattern;
-use probe::selection::{Selection, Wanted};
-
 /// What a call of a watched function means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -37,6 +32,10 @@ pub enum Role {
     RpcStreamEnd,
     /// A database is asked: for this, or for what its statement begins with.
     Database(Option<&'static str>),
+    /// The next row of an answer is read, or there is none.
+    Row,
+    /// The rows of an answer are closed.
+    RowsEnd,
 }
 
 /// What a value that is read means.
@@ -86,12 +85,18 @@ pub enum Field {
     Context,
     /// Text of a statement.
     Statement,
-    /// Not 0 when there is nothing to be asked any more.
+    /// Not 0, or true, when there is nothing to be asked any more.
     Over,
+    /// Address of a part of the rows that a query gives.
+    Rows,
+    /// Whether there was a row.
+    Row,
     /// An error.
     Error,
     /// Text of an error, when it is a plain one.
     ErrorText,
+    /// An error of somebody who ends something.
+    Reason,
 }
 
 impl Field {
@@ -121,8 +126,11 @@ impl Field {
             Self::Context => "context",
             Self::Statement => "statement",
             Self::Over => "over",
+            Self::Rows => "rows",
+            Self::Row => "row",
             Self::Error => "error",
             Self::ErrorText => "text of the error",
+            Self::Reason => "reason",
         }
     }
 }
@@ -208,6 +216,11 @@ const fn statement(function: &'static str, entry: &'static [Read]) -> Sensor {
     Sensor { function, role: Role::Database(None), entry, exit: SECOND, context: Some("ctx") }
 }
 
+/// One that gives rows.
+const fn query(function: &'static str, entry: &'static [Read]) -> Sensor {
+    Sensor { exit: ROWS, ..statement(function, entry) }
+}
+
 /// The header as `net/http` writes names. All values of that name.
 const TRACEPARENT: &str = "req.Header[\"Traceparent\"]";
 
@@ -266,6 +279,7 @@ const FIRST: &[Read] = &[read(Field::Error, "~r0")];
 const ROLLING_BACK: &[Read] = &[read(Field::Over, "tx.done.v"), read(Field::Over, "tx.done")];
 const ROLLED_BACK: &[Read] = &[FIRST[0], read(Field::ErrorText, "~r0.(*errors.errorString).s")];
 const SECOND: &[Read] = &[read(Field::Error, "~r1")];
+const ROWS: &[Read] = &[read(Field::Rows, "&~r0.dc"), SECOND[0]];
 const QUERY: &[Read] = &[read(Field::Statement, "query")];
 const PREPARED: &[Read] = &[read(Field::Statement, "s.query")];
 
@@ -439,14 +453,36 @@ pub const SENSORS: &[Sensor] = &[
         context: None,
     },
     // The other methods of these types call one of these.
-    statement("database/sql.(*DB).QueryContext", QUERY),
+    query("database/sql.(*DB).QueryContext", QUERY),
     statement("database/sql.(*DB).ExecContext", QUERY),
-    statement("database/sql.(*Conn).QueryContext", QUERY),
+    query("database/sql.(*Conn).QueryContext", QUERY),
     statement("database/sql.(*Conn).ExecContext", QUERY),
-    statement("database/sql.(*Tx).QueryContext", QUERY),
+    query("database/sql.(*Tx).QueryContext", QUERY),
     statement("database/sql.(*Tx).ExecContext", QUERY),
-    statement("database/sql.(*Stmt).QueryContext", PREPARED),
+    query("database/sql.(*Stmt).QueryContext", PREPARED),
     statement("database/sql.(*Stmt).ExecContext", PREPARED),
+    // Where `(*Rows).Next` holds the lock that whoever closes the rows waits for.
+    Sensor {
+        function: "database/sql.(*Rows).nextLocked",
+        role: Role::Row,
+        entry: &[read(Field::Rows, "&rs.dc")],
+        exit: &[read(Field::Row, "ok")],
+        context: None,
+    },
+    // By `Close`, behind the last row, with the transaction or by the context.
+    Sensor {
+        function: "database/sql.(*Rows).close",
+        role: Role::RowsEnd,
+        entry: &[
+            read(Field::Rows, "&rs.dc"),
+            read(Field::Over, "rs.closed"),
+            read(Field::Error, "rs.lasterr"),
+            read(Field::ErrorText, "rs.lasterr.(*errors.errorString).s"),
+            read(Field::Reason, "err"),
+        ],
+        exit: FIRST,
+        context: None,
+    },
     sql("database/sql.(*DB).PrepareContext", "PREPARE", "ctx", SECOND),
     sql("database/sql.(*Conn).PrepareContext", "PREPARE", "ctx", SECOND),
     sql("database/sql.(*Tx).PrepareContext", "PREPARE", "ctx", SECOND),
@@ -462,79 +498,10 @@ pub const SENSORS: &[Sensor] = &[
     sql("database/sql.(*Conn).PingContext", "PING", "ctx", FIRST),
 ];
 
-/// What is read besides what is always read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SensorOptions {
-    /// Queries of URLs.
-    pub queries: bool,
-}
-
-impl SensorOptions {
-    fn wants(self, field: Field) -> bool {
-        field != Field::Query || self.queries
-    }
-}
-
-/// The functions of all sensors, with what to read there.
-pub fn selection(options: SensorOptions) -> Selection {
-    let operands = |expressions: Vec<String>| -> Vec<Operand> {
-        expressions.iter().filter_map(|text| Operand::parse(text).ok()).collect()
-    };
-    let wanted = |sensor: &Sensor| {
-        let expressions = |reads: &[(Field, String)]| -> Vec<String> {
-            let wanted = reads.iter().filter(|(field, _)| options.wants(*field));
-            wanted.map(|(_, expression)| expression.clone()).collect()
-        };
-        let pattern = Pattern::parse(sensor.function).ok()?;
-        let text = sensor.function.to_owned();
-        let mut stated = crate::signatures::stated(sensor.function);
-        let first = Wanted {
-            text: text.clone(),
-            pattern: pattern.clone(),
-            params: Some(Params::Values(operands(expressions(&sensor.at_entry())))),
-            results: Some(operands(expressions(&sensor.at_return()))),
-            declared: stated.next().unwrap_or_default(),
-        };
-        let others = stated.map(move |declared| Wanted {
-            text: text.clone(),
-            pattern: pattern.clone(),
-            params: None,
-            results: None,
-            declared,
-        });
-        Some(std::iter::once(first).chain(others))
-    };
-    let wanted = SENSORS.iter().filter_map(wanted).flatten().collect::<Vec<_>>();
-    Selection { always: wanted.len(), wanted, ..Selection::default() }
-}
-
-/// Whether a plan watches a function whose calls are spans.
-pub fn is_sensed(plan: &Plan) -> bool {
-    let is_span = |role| {
-        matches!(
-            role,
-            Role::ServerRequest
-                | Role::ClientRequest
-                | Role::RpcServer
-                | Role::RpcClient
-                | Role::Database(_)
-        )
-    };
-    let mut traced = plan.functions.iter().filter(|function| function.traced);
-    traced.any(|function| {
-        SENSORS.iter().any(|sensor| sensor.function == function.name && is_span(sensor.role))
-    })
-}
-
-/// Whether a plan traces functions that no sensor watches: their calls are shown within spans.
-pub fn has_calls(plan: &Plan) -> bool {
-    let is_sensor = |name: &str| SENSORS.iter().any(|sensor| sensor.function == name);
-    plan.functions.iter().any(|function| function.traced && !is_sensor(&function.name))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use probe::expression::Operand;
 
     #[test]
     fn every_expression_stands_as_plans_write_it() {
@@ -543,17 +510,5 @@ mod tests {
                 assert_eq!(Operand::parse(&text).unwrap().to_string(), text, "{}", sensor.function);
             }
         }
-    }
-
-    #[test]
-    fn queries_are_read_only_when_asked_for() {
-        let read = |options| {
-            let selection = selection(options);
-            let read = selection.wanted.iter().filter(|wanted| wanted.params.is_some());
-            assert_eq!(read.count(), SENSORS.len());
-            format!("{:?}", selection.wanted).matches("RawQuery").count()
-        };
-        assert_eq!(read(SensorOptions::default()), 0);
-        assert_eq!(read(SensorOptions { queries: true }), 2);
     }
 }

@@ -10,6 +10,19 @@ const SYSTEM: &str = "other_sql";
 /// Letters of an operation at the most.
 const MAX_OPERATION: usize = 32;
 
+/// Name of a span of rows that are read. It asks for no operation: whoever counts operations counts queries.
+const READ: &str = "ROWS";
+
+/// How many rows were read.
+pub(crate) const RETURNED: &str = "db.response.returned_rows";
+
+/// Name and attributes of rows that are read.
+pub(crate) fn rows() -> (String, Attributes) {
+    let mut attributes = Attributes::default();
+    attributes.text("db.system.name", SYSTEM);
+    (READ.to_owned(), attributes)
+}
+
 /// What a database is asked, and the name of the span: its operation, the one given or the one that
 /// the statement begins with. The statement itself only when it is `shown`.
 pub(crate) fn asked(

@@ -102,7 +102,7 @@ impl Evidence {
     }
 }
 
-fn child_of(parent: Origin, by: Witness) -> Decision {
+pub(crate) fn child_of(parent: Origin, by: Witness) -> Decision {
     Decision {
         trace: Some(parent.context.trace),
         parent: Some(parent.context.span),

@@ -71,6 +71,14 @@ impl<'a> Values<'a> {
         }
     }
 
+    /// A truth.
+    pub(crate) fn truth(&self, field: Field) -> Result<bool, &'a str> {
+        match self.get(field)? {
+            Value::Bool(truth) => Ok(*truth),
+            _ => Err("no truth"),
+        }
+    }
+
     /// Bytes of a text, and how many it has in the process.
     pub(crate) fn bytes(&self, field: Field) -> Result<(&'a [u8], u64), &'a str> {
         match self.get(field)? {

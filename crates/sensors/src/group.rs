@@ -18,7 +18,7 @@ pub fn group_of(role: Role) -> &'static str {
         Role::RpcClient | Role::RpcStream | Role::RpcStreamMade | Role::RpcStreamEnd => {
             "grpc-client"
         }
-        Role::Database(_) => "sql",
+        Role::Database(_) | Role::Row | Role::RowsEnd => "sql",
     }
 }
 

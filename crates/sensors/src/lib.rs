@@ -19,6 +19,7 @@ mod http;
 mod ids;
 mod library;
 mod rpc;
+mod selection;
 mod signatures;
 mod span;
 mod time;
@@ -26,11 +27,10 @@ mod trace_context;
 
 pub use builder::{SpanBuilder, SpanOptions};
 pub use calls::{CALLS_OF_SPAN, CallText, CallTexts, Made, SpanCall, SpanCalls, SpanGoroutine};
-pub use catalog::{
-    Field, Read, Role, SENSORS, Sensor, SensorOptions, has_calls, is_sensed, selection,
-};
+pub use catalog::{Field, Read, Role, SENSORS, Sensor};
 pub use diagnosis::{Diagnosis, Finding, diagnose};
 pub use group::{GROUPS, group_of, sensor_of};
 pub use library::is_of_library;
+pub use selection::{SensorOptions, has_calls, is_sensed, selection};
 pub use span::{Attribute, Link, Span, SpanContext, SpanEvent, SpanKind, Status, Witness};
 pub use time::SpanTime;

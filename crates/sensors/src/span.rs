@@ -41,6 +41,8 @@ pub enum Witness {
     Frame,
     /// The request's context comes from the other one's.
     Context,
+    /// It is of the rows that the other one, a query, gave.
+    Rows,
     /// The goroutine was made, by itself or by those that made it, while the other one was open there.
     Goroutine,
 }
@@ -52,6 +54,7 @@ impl Witness {
             Self::TraceParent => "traceparent",
             Self::Frame => "frame",
             Self::Context => "context",
+            Self::Rows => "rows",
             Self::Goroutine => "goroutine",
         }
     }

@@ -70,16 +70,45 @@ pub const DATABASE: &str = "\
     client ROLLBACK - by frame
     client SELECT - *errors.errorString failed by frame
     client SELECT - by frame
+      client ROWS - 1 rows by rows
     client UPDATE - by frame
 1 server GET /prepared 200 /prepared
     client BEGIN - by frame
     client COMMIT - by frame
     client SELECT - by frame
+      client ROWS - 0 rows by rows
     client SELECT - by frame
+      client ROWS - 1 rows by rows
     client SELECT - by frame
+      client ROWS - 1 rows by rows
     client SELECT - by goroutine
     client SELECT - by goroutine
     client SELECT - by goroutine
+";
+
+/// Rows: see `fixtures/go/database/rows.go`.
+pub const ROWS: &str = "\
+1 client GET 200 http://127.0.0.1/rows
+1 server GET /rows 200 /rows
+    client BEGIN - by frame
+    client COMMIT - by frame
+    client PREPARE - by frame
+    client SELECT - by frame
+      client ROWS - *errors.errorString 2 rows failed by rows
+    client SELECT - by frame
+      client ROWS - *errors.errorString 2 rows failed by rows
+    client SELECT - by frame
+      client ROWS - 1 rows by rows
+    client SELECT - by frame
+      client ROWS - 3 rows by rows
+    client SELECT - by frame
+      client ROWS - 4 rows by rows
+    client SELECT - by frame
+      client ROWS - 5 rows by rows
+    client SELECT - by frame
+      client ROWS - 6 rows by rows
+    client SHOW - by frame
+      client ROWS - 5 rows by rows
 ";
 
 /// Panics and slow handlers: see `fixtures/go/services/many.go`.

@@ -43,6 +43,9 @@ pub fn line(span: &Value) -> String {
             _ = write!(line, " {}", value.as_str().unwrap());
         }
     }
+    if let Some(rows) = attributes.get("db.response.returned_rows") {
+        _ = write!(line, " {rows} rows");
+    }
     if attributes.get("network.protocol.version").is_some_and(|version| version == "2") {
         line.push_str(" HTTP/2");
     }

@@ -150,6 +150,9 @@ impl SpanTrees {
             text.push('?');
             push_printable(&mut text, &query.to_string());
         }
+        if let Some((_, rows)) = get("db.response.returned_rows") {
+            text.push_str(&format!(" {rows} rows"));
+        }
         let error = match get("error.type") {
             Some((_, Attribute::Text(error))) if error.parse::<u16>().is_err() => error.as_str(),
             _ => "",

@@ -45,10 +45,12 @@ pub(super) struct Open {
     /// The call that brings the response to its end.
     pub(super) finishing: Option<u64>,
     pub(super) is_hijacked: bool,
-    /// Whether it is a stream of a gRPC client, which goes on behind the call that began it; and its address.
+    /// Whether it ends elsewhere: a stream of a gRPC client, which goes on behind the call that began it, and rows that
+    /// another goroutine closes.
     pub(super) is_stream: bool,
     /// Whether it is a unary call of a gRPC client, whose own stream is no span.
     pub(super) is_call: bool,
+    /// Address of the stream.
     pub(super) stream_at: Option<u64>,
 }
 
@@ -84,6 +86,11 @@ impl Open {
 
     pub(super) fn start_ns(&self) -> u64 {
         self.start_ns
+    }
+
+    /// It begins behind the beginning of its call.
+    pub(super) fn begins(&mut self, start_ns: u64) {
+        self.start_ns = start_ns;
     }
 
     fn set(&mut self, name: &'static str, value: Attribute) {

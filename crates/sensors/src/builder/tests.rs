@@ -1,5 +1,6 @@
 //! Calls in, spans out, as text.
 
+mod rows;
 mod story;
 
 use super::*;

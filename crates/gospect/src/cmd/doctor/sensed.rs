@@ -6,7 +6,7 @@ use crate::target::Target;
 use anyhow::Context as _;
 use binary::DebugInfo;
 use probe::planner::{Question, ValueOptions, plan};
-use sensors::{Diagnosis, Finding, Sensor, SensorOptions, diagnose, selection};
+use sensors::{Diagnosis, Finding, Role, Sensor, SensorOptions, diagnose, selection};
 use std::collections::{BTreeMap, BTreeSet};
 
 const AREA: &str = "sensor";
@@ -78,6 +78,11 @@ fn one(report: &mut Report, sensor: &Sensor, finding: Finding, bare: Option<&str
     };
     if let Some(why) = bare {
         detail.push_str(&format!("; by a uprobe only: {why}"));
+    }
+    if sensor.role == Role::Row {
+        detail.push_str(
+            "; called for every row: dear by uprobes (10 us and more each), cheap by trampolines",
+        );
     }
     let status = if had < fields.len() { Status::Note } else { Status::Ok };
     report.add(AREA, name, status, detail);
