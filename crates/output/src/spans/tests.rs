@@ -74,6 +74,22 @@ fn a_tree_is_written_when_all_of_it_has_ended() {
 }
 
 #[test]
+fn rows_tell_how_many_were_read() {
+    let mut trees = SpanTrees::new(Arc::default(), Clock::default(), TextOptions::default());
+    let mut out = Vec::new();
+    for rows in [0, 1, 2] {
+        let attributes = vec![("db.response.returned_rows", Attribute::Int(rows))];
+        let name = "ROWS".to_owned();
+        let rows = Span { name, attributes, open_in_tree: 0, ..client(2, Some(1), 20) };
+        trees.span(rows, &mut out).unwrap();
+    }
+    let lines = String::from_utf8(out).unwrap();
+    let shown = |line: &str| line.split("  trace=").next().unwrap()[34..].to_owned();
+    let shown: Vec<String> = lines.lines().map(shown).collect();
+    assert_eq!(shown, [" > ROWS 0 rows", " > ROWS 1 row", " > ROWS 2 rows"]);
+}
+
+#[test]
 fn a_span_is_one_line_of_json() {
     let context = SpanContext { trace: 1, span: 2 };
     let attributes = vec![("exception.type", Attribute::Text("*main.E".to_owned()))];

@@ -150,8 +150,10 @@ impl SpanTrees {
             text.push('?');
             push_printable(&mut text, &query.to_string());
         }
-        if let Some((_, rows)) = get("db.response.returned_rows") {
-            text.push_str(&format!(" {rows} rows"));
+        match get("db.response.returned_rows") {
+            Some((_, Attribute::Int(1))) => text.push_str(" 1 row"),
+            Some((_, rows)) => text.push_str(&format!(" {rows} rows")),
+            None => {}
         }
         let error = match get("error.type") {
             Some((_, Attribute::Text(error))) if error.parse::<u16>().is_err() => error.as_str(),
