@@ -77,6 +77,8 @@ pub struct PreloadStatus {
     pub served: u64,
     /// Of them refused.
     pub refused: u64,
+    /// Executables that services name and whose plans are ready before a program of them asks.
+    pub ready: u64,
 }
 
 /// What the agent costs.

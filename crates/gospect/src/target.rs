@@ -5,7 +5,7 @@ use crate::failure::usage;
 use address::{Bias, ReadAt};
 use anyhow::Context as _;
 use binary::{BuildIds, DebugInfo, Executable, Image};
-use process::{FileIdentity, FileSource, Process};
+use process::{FileIdentity, FileSource, FileStamp, Process};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +19,8 @@ pub struct Target {
     pub shown: PathBuf,
     /// Which file it is.
     pub identity: FileIdentity,
+    /// In which state it was when it was opened.
+    pub stamp: FileStamp,
     /// Its facts.
     pub executable: Arc<Executable>,
     /// A separate file with debug information.
@@ -67,12 +69,16 @@ impl Target {
 
     fn open(source: FileSource, shown: &Path, debug_file: Option<&Path>) -> anyhow::Result<Self> {
         let (identity, path) = (source.identity(), source.own_path());
+        // Before it is read: what is written meanwhile is another state.
+        let stamp = source.stamp();
+        let stamp = stamp.with_context(|| format!("failed to ask for {}", shown.display()))?;
         let source: Arc<dyn ReadAt> = Arc::new(source);
         let executable = Executable::open(source).with_context(|| shown.display().to_string())?;
         Ok(Self {
             path,
             shown: shown.to_owned(),
             identity,
+            stamp,
             executable: Arc::new(executable),
             debug_file: debug_file.map(Path::to_owned),
         })

@@ -2,8 +2,9 @@
 
 use super::prepared::Prepared;
 use crate::target::Target;
-use agent::Service;
-use process::FileIdentity;
+use agent::{Glob, Service, Way};
+use process::FileStamp;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
@@ -12,6 +13,8 @@ use std::time::{Duration, Instant};
 const UNUSED: Duration = Duration::from_secs(300);
 /// Plans kept at the most.
 const KEPT: usize = 64;
+/// Of them for programs that are expected.
+const EXPECTED: usize = KEPT / 2;
 
 /// What comes of planning.
 pub type Outcome = Result<Arc<Prepared>, String>;
@@ -19,10 +22,12 @@ pub type Outcome = Result<Arc<Prepared>, String>;
 struct Job {
     target: Target,
     service: Service,
+    /// Whether programs will ask for the code, which is made now then.
+    warm: bool,
 }
 
 struct Known {
-    file: FileIdentity,
+    file: FileStamp,
     service: Service,
     /// `None` while it is being planned.
     outcome: Option<Outcome>,
@@ -32,7 +37,7 @@ struct Known {
 /// Plans, each executable once for services that want the same of it.
 pub struct Planner {
     jobs: Sender<Job>,
-    done: Receiver<(FileIdentity, Service, Outcome)>,
+    done: Receiver<(FileStamp, Service, Outcome)>,
     known: Vec<Known>,
 }
 
@@ -42,9 +47,13 @@ impl Planner {
         let (jobs, waiting) = channel::<Job>();
         let (sender, done) = channel();
         std::thread::Builder::new().name("planner".to_owned()).spawn(move || {
-            for Job { target, service } in waiting {
-                let file = target.identity;
+            for Job { target, service, warm } in waiting {
+                let file = target.stamp;
                 let outcome = Prepared::new(target, &service);
+                if warm && let Ok(carried) = outcome.as_ref().map(Prepared::carried) {
+                    // Whoever asks is told why there is none.
+                    _ = carried.map(|carried| carried.warm());
+                }
                 let outcome = outcome.map(Arc::new).map_err(|error| format!("{error:#}"));
                 if sender.send((file, service, outcome)).is_err() {
                     return;
@@ -57,9 +66,44 @@ impl Planner {
     /// The plan of an executable for a service; `None` while it is being made. `open` opens the executable.
     pub fn of(
         &mut self,
-        file: FileIdentity,
+        file: FileStamp,
         service: &Service,
         open: impl FnOnce() -> anyhow::Result<Target>,
+    ) -> Option<Outcome> {
+        self.planned(file, service, open, false)
+    }
+
+    /// Plans the executables that services name and whose programs may ask for their plans, so that the first one
+    /// need not wait: a plan takes longer than a program does. Says how many are ready. Plans are kept as long as this
+    /// is repeated; a file that has changed is planned anew.
+    pub fn expect(&mut self, services: &[Service]) -> usize {
+        let asks = |service: &&Service| {
+            service.is_instrumented() && service.inject.contains(&Way::Preload)
+        };
+        let named = services.iter().filter(asks).flat_map(|service| {
+            let paths = service.matching.exe.iter().filter(|glob| glob.is_literal());
+            paths.map(move |glob: &Glob| (Path::new(glob.text()), service))
+        });
+        let mut ready = 0;
+        for (path, service) in named.take(EXPECTED) {
+            let Ok(meta) = std::fs::metadata(path) else { continue };
+            // Opening anything else may wait for ever.
+            if !meta.is_file() {
+                continue;
+            }
+            let open = || Target::of_path(path, None);
+            let outcome = self.planned(FileStamp::from(&meta), service, open, true);
+            ready += usize::from(matches!(outcome, Some(Ok(_))));
+        }
+        ready
+    }
+
+    fn planned(
+        &mut self,
+        file: FileStamp,
+        service: &Service,
+        open: impl FnOnce() -> anyhow::Result<Target>,
+        warm: bool,
     ) -> Option<Outcome> {
         self.take();
         let is_it = |known: &&mut Known| known.file == file && known.service.plans_as(service);
@@ -70,14 +114,22 @@ impl Planner {
         self.forget();
         let target = match open() {
             Ok(target) => target,
-            Err(error) => return Some(Err(format!("{error:#}"))),
+            Err(error) => {
+                let outcome = Some(Err(format!("{error:#}")));
+                // A process may be gone, which says nothing of the file.
+                if warm {
+                    let (service, used) = (service.clone(), Instant::now());
+                    self.known.push(Known { file, service, outcome: outcome.clone(), used });
+                }
+                return outcome;
+            }
         };
         // A process may have become another program just now.
-        let file = target.identity;
+        let file = target.stamp;
         let service = service.clone();
         let known = Known { file, service: service.clone(), outcome: None, used: Instant::now() };
         self.known.push(known);
-        match self.jobs.send(Job { target, service }) {
+        match self.jobs.send(Job { target, service, warm }) {
             Ok(()) => None,
             Err(_) => Some(Err("the planning thread failed".to_owned())),
         }
@@ -86,7 +138,7 @@ impl Planner {
     /// Takes a plan that was made elsewhere.
     pub fn add(&mut self, service: &Service, prepared: &Arc<Prepared>) {
         self.known.push(Known {
-            file: prepared.target.identity,
+            file: prepared.target.stamp,
             service: service.clone(),
             outcome: Some(Ok(Arc::clone(prepared))),
             used: Instant::now(),

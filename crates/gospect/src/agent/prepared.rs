@@ -21,6 +21,8 @@ use std::sync::{Arc, OnceLock};
 
 /// Bytes captured of a text, as `gospect spans` has it.
 const TEXT_BYTES: u16 = 128;
+/// `PT_INTERP` of ELF: names the loader.
+const INTERPRETER: u32 = 3;
 /// Size of the rings of one process, MiB: an agent has many, and reads often.
 const RING: u32 = 4;
 /// What tells who made which goroutine, and what they do.
@@ -103,6 +105,12 @@ impl Prepared {
         let Installed { mut session, notes, why, .. } = installed;
         session.observe_costs();
         Ok(Begun { session, taken, notes, why })
+    }
+
+    /// Whether a loader is run before the program, which may bring a library with it.
+    pub fn has_loader(&self) -> bool {
+        let segments = self.target.executable.image().segments();
+        segments.iter().any(|segment| segment.kind == INTERPRETER)
     }
 
     /// What a program that asks is to carry: all of the plan that can be.

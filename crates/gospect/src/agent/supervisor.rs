@@ -33,6 +33,8 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(250);
 /// How often it is told to the board.
 const TELL: Duration = Duration::from_millis(500);
+/// How often it is looked whether there are plans for programs that will ask.
+const EXPECT: Duration = Duration::from_secs(2);
 /// The longest rest.
 const REST: Duration = Duration::from_millis(200);
 
@@ -57,6 +59,7 @@ pub struct Supervisor {
     child: Option<Held>,
     last_look: Instant,
     last_told: Instant,
+    last_expected: Instant,
 }
 
 impl Supervisor {
@@ -90,6 +93,7 @@ impl Supervisor {
             child: None,
             last_look: Instant::now(),
             last_told: Instant::now(),
+            last_expected: Instant::now(),
             args,
             loaded,
         };
@@ -147,6 +151,9 @@ impl Supervisor {
                 self.last_told = Instant::now();
                 self.tell();
             }
+        }
+        if self.last_expected.elapsed() >= EXPECT {
+            self.expect();
         }
     }
 
@@ -210,7 +217,7 @@ impl Supervisor {
         if target.prepared.is_none() {
             let process = &target.process;
             let open = || crate::target::Target::of_process(process, None);
-            let Some(file) = target.file else { return };
+            let Some(file) = target.file_stamp() else { return };
             match self.planner.of(file, &service, open) {
                 None => return target.stage = Stage::Planning,
                 Some(Ok(prepared)) => target.prepared = Some(prepared),
@@ -218,6 +225,9 @@ impl Supervisor {
             }
         }
         let Some(prepared) = target.prepared.clone() else { return };
+        if self.door.is_some() && target.may_ask(&prepared) {
+            return target.stage = Stage::Planning;
+        }
         let backend = target.backend();
         // Of a gospect that was killed, maybe of this very agent.
         if capture_trampoline::has_leftovers(pid)
@@ -357,6 +367,7 @@ impl Supervisor {
             self.open_door();
         }
         self.match_anew();
+        self.expect();
         if !self.args.quiet {
             sink::say("the configuration was read again");
         }

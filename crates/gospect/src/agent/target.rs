@@ -5,7 +5,7 @@ use crate::session::Session;
 use crate::spans::Taken;
 use agent::status::{SensorState, SensorStatus, SpanCounts};
 use agent::{Backend, Budget, Candidate, Change, Limits, Service, Way};
-use process::{FileIdentity, ImageStamp, Process};
+use process::{FileIdentity, FileStamp, ImageStamp, Process};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -21,6 +21,9 @@ const CALM: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_secs(5);
 /// Attempts.
 const ATTEMPTS: u32 = 6;
+
+/// How long a program may take from its start until it asks for its plan: its loader comes first.
+const LOADING: Duration = Duration::from_millis(500);
 
 /// How far its requests are watched.
 pub enum Stage {
@@ -96,6 +99,10 @@ pub struct Target {
     attempts: u32,
     /// When a failed attach is tried again.
     pub again: Option<Instant>,
+    /// When it was met.
+    met: Instant,
+    /// Whether it has asked what to carry.
+    pub asked: bool,
     /// When it was told what to carry, having asked.
     pub offered: Option<Instant>,
     /// Whether something came since the budget was asked last.
@@ -134,9 +141,24 @@ impl Target {
             last_news: now,
             attempts: 0,
             again: None,
+            met: now,
+            asked: false,
             offered: None,
             has_news: false,
         }
+    }
+
+    /// Whether it may have the preloaded library and be about to ask: what is put into it before is in the way.
+    pub fn may_ask(&self, prepared: &Prepared) -> bool {
+        !self.asked
+            && self.met.elapsed() < LOADING
+            && self.service.inject.contains(&Way::Preload)
+            && prepared.has_loader()
+    }
+
+    /// The state of the file that it runs: one that was written over is another program. `None` when we may not look.
+    pub fn file_stamp(&self) -> Option<FileStamp> {
+        self.process.executable().ok()?.stamp()
     }
 
     /// Its id.

@@ -155,3 +155,54 @@ impl Collector {
         text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
     }
 }
+
+/// Debian's Prometheus, which scrapes one address.
+pub struct Prometheus {
+    _running: Running,
+    address: String,
+}
+
+impl Prometheus {
+    /// Starts one that keeps its files in `directory`.
+    pub fn start(directory: &Path, target: &str) -> Self {
+        let config = directory.join("prometheus.yml");
+        let jobs = json!([{"job_name": "gospect", "static_configs": [{"targets": [target]}]}]);
+        // JSON is YAML.
+        let text = json!({"global": {"scrape_interval": "1s"}, "scrape_configs": jobs});
+        std::fs::write(&config, text.to_string()).expect("a file");
+        let address = free_address();
+        let options = [
+            format!("--config.file={}", config.display()),
+            format!("--storage.tsdb.path={}", directory.join("prometheus").display()),
+            format!("--web.listen-address={address}"),
+        ];
+        let running = Running::start(Path::new("/usr/bin/prometheus"), &options);
+        running.wait_error_line(LIMIT, |line| line.contains("Server is ready"));
+        Self { _running: running, address }
+    }
+
+    /// The series that a query gives now: labels and value.
+    pub fn query(&self, query: &str) -> Vec<(Value, String)> {
+        let escape = |byte: u8| match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' => char::from(byte).to_string(),
+            _ => format!("%{byte:02X}"),
+        };
+        let query: String = query.bytes().map(escape).collect();
+        let mut stream = TcpStream::connect(&self.address).expect("a connection");
+        stream.set_read_timeout(Some(LIMIT)).expect("a timeout");
+        write!(stream, "GET /api/v1/query?query={query} HTTP/1.0\r\n\r\n").expect("to ask");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        let (_, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+        let body: Value = serde_json::from_str(body).unwrap_or_else(|_| panic!("{answer}"));
+        let series = body["data"]["result"].as_array().unwrap_or_else(|| panic!("{body}"));
+        let value = |one: &Value| one["value"][1].as_str().expect("a value").to_owned();
+        series.iter().map(|one| (one["metric"].clone(), value(one))).collect()
+    }
+}
+
+/// An address of loopback that nobody listens on.
+pub fn free_address() -> String {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    free.local_addr().expect("an address").to_string()
+}

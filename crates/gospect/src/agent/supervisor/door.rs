@@ -29,6 +29,16 @@ impl Supervisor {
             }
         }
         self.board.lock().preload = status;
+        self.expect();
+    }
+
+    /// Has plans ready for programs that will ask.
+    pub(super) fn expect(&mut self) {
+        self.last_expected = Instant::now();
+        if self.door.is_some() {
+            let ready = self.planner.expect(&self.loaded.config.services);
+            self.board.lock().preload.ready = ready as u64;
+        }
     }
 
     /// Answers whoever asks: at once where there is a plan, and after some patience not at all.
@@ -40,6 +50,9 @@ impl Supervisor {
                 Visit::Asks(asking) => {
                     // One that has only just begun may not have been met.
                     self.meet(asking.pid);
+                    if let Some(target) = self.targets.get_mut(&asking.pid) {
+                        target.asked = true;
+                    }
                     self.waiting.push(asking);
                 }
                 Visit::Carries(injected) => self.take_injected(*injected),
@@ -79,7 +92,7 @@ impl Supervisor {
         }
         let process = &target.process;
         let open = || crate::target::Target::of_process(process, None);
-        let Some(file) = target.file else { return Some(None) };
+        let Some(file) = target.file_stamp() else { return Some(None) };
         let outcome = self.planner.of(file, &service, open)?;
         let planned = outcome.and_then(|prepared| {
             let planned = prepared.carried();

@@ -7,7 +7,7 @@ use crate::agent::target::{Stage, Target};
 use crate::monitor::service_of;
 use agent::status::{Activity, ProcessStatus};
 use agent::{Candidate, Glob, Requests, Service, container_of};
-use process::{FileIdentity, Process};
+use process::{FileIdentity, FileStamp, Process};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub struct Strangers {
     /// What they run; they are looked at again when that is something else.
     seen: HashMap<u32, Option<FileIdentity>>,
     /// Files that are no Go programs.
-    others: HashSet<FileIdentity>,
+    others: HashSet<FileStamp>,
 }
 
 impl Strangers {
@@ -76,8 +76,11 @@ impl Supervisor {
         }
         let ports = self.loaded.config.asks_for_ports();
         // With ports in the configuration a process may begin to listen later.
-        let is_other = file.is_some_and(|file| self.strangers.others.contains(&file));
-        if is_other || self.strangers.knows(pid, file) && !ports {
+        if self.strangers.knows(pid, file) && !ports {
+            return;
+        }
+        let state = process.executable().ok().and_then(|file| file.stamp());
+        if state.is_some_and(|state| self.strangers.others.contains(&state)) {
             return;
         }
         self.strangers.pass(pid, file);
@@ -94,7 +97,7 @@ impl Supervisor {
                 // Whoever names a file wants to hear what it is; a pattern takes what it can.
                 let named = service.matching.exe.iter().any(Glob::is_literal);
                 if is_no_go(&error) && !named {
-                    self.strangers.others.extend(file);
+                    self.strangers.others.extend(state);
                     return;
                 }
                 // It may be on its way to another program, or out of reach.
