@@ -1,4 +1,4 @@
-//! `gospect agent`: which processes it takes, and what it leaves in them.
+//! `gospect agent`: which processes it takes, what it leaves in them, and gRPC to a collector.
 
 mod common;
 #[path = "common/service.rs"]
@@ -7,7 +7,7 @@ mod service;
 use capture_trampoline::has_leftovers;
 use common::{Directory, fixture, path_text, text};
 use serde_json::Value;
-use service::{Agent, LIMIT, ask};
+use service::{Agent, Collector, LIMIT, ask};
 use std::path::Path;
 use testkit::Running;
 
@@ -76,4 +76,32 @@ fn root_code_of_a_killed_agent_is_taken_out() {
         assert!(!has_leftovers(pid));
         ask(&address, "/sum?n=3");
     }
+}
+
+/// Metrics and spans over gRPC, as over HTTP.
+#[test]
+fn root_a_collector_is_told_over_grpc() {
+    let directory = Directory::new();
+    let collector = Collector::of("grpc", &directory.file("got.json"), "127.0.0.1:0");
+    let program = directory.copy(&fixture("httpserver"), "shop");
+    let (shop, address) = server(&program);
+    let file = format!(
+        "[agent]\nexport = \"{}\"\nprotocol = \"grpc\"\ninterval = \"1s\"\n\
+         [[service]]\nmatch = {{ exe = \"{}\" }}\n",
+        collector.endpoint,
+        path_text(&program)
+    );
+    let agent = Agent::start(&directory.file("gospect.toml"), &file, &[]);
+    agent.wait(shop.pid(), "watched", is_watched);
+    ask(&address, "/sum?n=3");
+    agent.wait(shop.pid(), "its request", |process| process["spans"]["made"] == 1);
+    agent.stop();
+    let received: Vec<String> = collector.stop().iter().map(Value::to_string).collect();
+    for name in ["http.server.request.duration", "go.memory.used", "gospect.agent.cpu.time"] {
+        let name = format!("\"name\":\"{name}\"");
+        assert!(received.iter().any(|line| line.contains(&name)), "{name}: {received:?}");
+    }
+    let spans: Vec<_> = received.iter().filter(|line| line.contains("resourceSpans")).collect();
+    assert_eq!(spans.len(), 1);
+    assert!(spans[0].contains("\"name\":\"GET /sum\""), "{spans:?}");
 }

@@ -116,7 +116,7 @@ pub fn ask(address: &str, path: &str) {
     stream.read_to_end(&mut answer).expect("an answer");
 }
 
-/// OpenTelemetry's Collector: receives OTLP over HTTP, writes JSON Lines.
+/// OpenTelemetry's Collector: receives OTLP, writes JSON Lines.
 pub struct Collector {
     running: Running,
     file: PathBuf,
@@ -125,22 +125,28 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Starts one on `address`, which may have port 0, and writes to `file`.
+    /// Starts one that takes HTTP on `address`, which may have port 0, and writes to `file`.
     pub fn start(file: &Path, address: &str) -> Self {
+        Self::of("http", file, address)
+    }
+
+    /// The same for `grpc` or `http`.
+    pub fn of(protocol: &str, file: &Path, address: &str) -> Self {
         let recipe = Recipe::new("exe").arg("-ldflags=-s -w");
         let program = Fixture::module("collector", &toolchain(GO), &recipe);
         let both = json!({"receivers": ["otlp"], "exporters": ["file"]});
         // JSON is YAML.
         let config = json!({
-            "receivers": {"otlp": {"protocols": {"http": {"endpoint": address}}}},
+            "receivers": {"otlp": {"protocols": {protocol: {"endpoint": address}}}},
             "exporters": {"file": {"path": file, "append": true}},
             "service": {
                 "telemetry": {"metrics": {"level": "none"}},
                 "pipelines": {"traces": both, "metrics": both},
             },
         });
+        let started = format!("Starting {} server", protocol.to_uppercase());
         let running = Running::start(&program, &[format!("--config=yaml:{config}")]);
-        let line = running.wait_error_line(LIMIT, |line| line.contains("Starting HTTP server"));
+        let line = running.wait_error_line(LIMIT, |line| line.contains(&started));
         let (_, port) = line.rsplit_once("\"127.0.0.1:").unwrap_or_else(|| panic!("{line}"));
         let port = port.trim_end_matches(['"', '}']);
         running.wait_error_line(LIMIT, |line| line.contains("Everything is ready"));
