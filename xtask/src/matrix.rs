@@ -131,7 +131,7 @@ fn wanted<T: PartialEq>(chosen: &[T], it: &T) -> bool {
 /// The build modes that a suite is for.
 fn modes_of(suite: &str) -> &'static [Mode] {
     match suite {
-        "trace_nested" | "trace_values" | "trace_random" | "spans_grpc_core" => &Mode::WITH_VALUES,
+        "trace_nested" | "trace_values" | "trace_random" => &Mode::WITH_VALUES,
         _ => &Mode::ALL,
     }
 }
