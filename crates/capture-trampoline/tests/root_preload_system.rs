@@ -171,7 +171,8 @@ fn request(port: u16) -> Option<String> {
 fn root_debians_caddy_serves_and_is_seen() {
     const REQUESTS: u64 = 200;
     let subject = Subject::new(Path::new("/usr/bin/caddy"), &["net/http.*"]);
-    let stage = Stage::new(Some(&subject), 16 << 20);
+    // All records have room: nobody reads while a request is awaited.
+    let stage = Stage::new(Some(&subject), 128 << 20);
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let listen = format!("127.0.0.1:{port}");
     let arguments = ["respond", "--listen", &listen, "--body", "hello"];

@@ -3,6 +3,8 @@
 mod support;
 
 use capture::Capture as _;
+use capture_trampoline::TrampolineCapture;
+use std::error::Error as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use support::{Subject, read_to_end};
@@ -25,6 +27,25 @@ fn wait_until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
+/// Attaches to a stopped program. A thread of it may stand in the code of the capture before, which it leaves
+/// when it runs: until then an attach is refused with that reason.
+fn attach_stopped(subject: &Subject, running: &Running) -> TrampolineCapture {
+    let start = Instant::now();
+    loop {
+        let error = match subject.attach(running.pid()) {
+            Ok(capture) => return capture,
+            Err(error) => error,
+        };
+        let reason = error.source().map(ToString::to_string).unwrap_or_default();
+        assert!(reason.contains("still in use there: try again"), "{error}: {reason}");
+        assert!(start.elapsed() < Duration::from_secs(30), "{reason}");
+        running.signal("CONT");
+        std::thread::sleep(Duration::from_millis(20));
+        running.signal("STOP");
+        wait_until("SIGSTOP", || status(running.pid(), "State").starts_with('T'));
+    }
+}
+
 #[test]
 fn root_a_stopped_target_stays_stopped() {
     let path = Fixture::build("spin", &newest(), Mode::Exe);
@@ -35,13 +56,17 @@ fn root_a_stopped_target_stays_stopped() {
     let pid = running.pid();
     wait_until("SIGSTOP", || status(pid, "State").starts_with('T'));
     for _ in 0..3 {
-        let mut capture = subject.attach(pid).unwrap();
+        let mut capture = attach_stopped(&subject, &running);
         wait_until("the stop after the attach", || status(pid, "State").starts_with('T'));
         capture.detach().unwrap();
         wait_until("the stop after the detach", || status(pid, "State").starts_with('T'));
     }
-    subject.assert_clean(pid);
     running.signal("CONT");
+    wait_until("the last thread is out of the code", || {
+        let left = capture_trampoline::remove_leftovers(pid).unwrap();
+        left.is_none_or(|removal| removal.left_bytes == 0)
+    });
+    subject.assert_clean(pid);
     running.close_stdin();
     assert_eq!(running.wait_for("done", LIMIT)["wrong"], 0);
     assert!(running.wait(LIMIT).success());
