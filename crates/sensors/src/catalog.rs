@@ -140,7 +140,7 @@ impl Field {
 pub struct Read {
     /// What it means.
     pub field: Field,
-    /// The expression, as [`Operand`] writes it.
+    /// The expression, as [`probe::expression::Operand`] writes it.
     pub expression: &'static str,
 }
 
