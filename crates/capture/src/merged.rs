@@ -10,6 +10,8 @@ const TS: std::ops::Range<usize> = 0..8;
 const SITE: std::ops::Range<usize> = 40..44;
 const PID: std::ops::Range<usize> = 44..48;
 const CPU: std::ops::Range<usize> = 56..58;
+const KIND: usize = 60;
+const HIT: u8 = wire::RecordKind::Hit as u8;
 
 /// Set in the ring number of the second capture, whose losses are its own.
 const SECOND_RING: u16 = 1 << 15;
@@ -148,8 +150,10 @@ impl Capture for Merged {
         let (mut handed, mut current, mut failed) = (0, None, None);
         let came = first.poll(timeout, &mut |bytes| {
             let Some((ts_ns, pid)) = place_of(bytes) else { return };
-            // The first has read what it hands over of a process before it begins to.
-            if current.replace(pid) != Some(pid) && failed.is_none() {
+            // The first has read what it hands over of a process before it begins to; what it says of the
+            // process itself comes before it reads.
+            let is_hit = bytes.get(KIND) == Some(&HIT);
+            if is_hit && current.replace(pid) != Some(pid) && failed.is_none() {
                 failed = second.read(*round).err();
             }
             handed += second.hand_over(pid, |waiting| waiting.ts_ns < ts_ns, sink);
@@ -196,6 +200,8 @@ impl Capture for Merged {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
     /// Hands over what each poll is to give.
     struct Script {
@@ -220,6 +226,67 @@ mod tests {
         fn detach(&mut self) -> Result<(), Error> {
             Ok(())
         }
+    }
+
+    /// Announces its process, and then hands over a hit: a record of the other comes in between.
+    struct Announcing(Arc<AtomicBool>);
+
+    impl Capture for Announcing {
+        fn backend(&self) -> &'static str {
+            "announcing"
+        }
+
+        fn poll(&mut self, _: Duration, sink: &mut dyn FnMut(&[u8])) -> Result<usize, Error> {
+            let mut process = record(10, 0);
+            process[KIND] = wire::RecordKind::Process as u8;
+            sink(&process);
+            self.0.store(true, Relaxed);
+            sink(&record(30, 0));
+            Ok(2)
+        }
+
+        fn counters(&self) -> Result<Counters, Error> {
+            Ok(Counters::default())
+        }
+
+        fn detach(&mut self) -> Result<(), Error> {
+            Ok(())
+        }
+    }
+
+    /// Hands over a record once it is there.
+    struct Coming(Arc<AtomicBool>);
+
+    impl Capture for Coming {
+        fn backend(&self) -> &'static str {
+            "coming"
+        }
+
+        fn poll(&mut self, _: Duration, sink: &mut dyn FnMut(&[u8])) -> Result<usize, Error> {
+            let is_there = self.0.swap(false, Relaxed);
+            if is_there {
+                sink(&record(20, 0));
+            }
+            Ok(usize::from(is_there))
+        }
+
+        fn counters(&self) -> Result<Counters, Error> {
+            Ok(Counters::default())
+        }
+
+        fn detach(&mut self) -> Result<(), Error> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_comes_behind_an_announcement_is_read_before_the_hits() {
+        let there = Arc::new(AtomicBool::new(false));
+        let first = Box::new(Announcing(Arc::clone(&there)));
+        let mut merged = Merged::new(first, Box::new(Coming(there)), vec![5]);
+        let all = stream(&mut merged, 1);
+        let times: Vec<_> = all.iter().map(|(ts_ns, ..)| *ts_ns).collect();
+        assert_eq!(times, [10, 20, 30]);
     }
 
     fn record(ts_ns: u64, site: u32) -> Vec<u8> {
