@@ -82,14 +82,14 @@ where
     let is_own = stream.local_addr().is_ok_and(|own| own.ip().to_canonical().is_loopback());
     let service = service_fn(|request: Request<Incoming>| {
         let refusal = refusal(&request, is_own);
-        let answer = refusal.is_none().then(|| answer(request.uri().path().to_owned()));
+        // Nothing happens yet.
+        let answer = answer(request.uri().path().to_owned());
         async {
-            let answer = match answer {
-                Some(answer) => Some(answer.await),
-                None => refusal,
+            let answer = match refusal {
+                Some(refusal) => refusal,
+                None => answer.await,
             };
-            let nothing = || Answer::nothing("nothing here\n");
-            Ok::<_, Infallible>(answer.unwrap_or_else(nothing).into_response())
+            Ok::<_, Infallible>(answer.into_response())
         }
     });
     let connection = hyper::server::conn::http1::Builder::new()

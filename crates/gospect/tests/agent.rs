@@ -4,13 +4,12 @@ mod common;
 #[path = "common/service.rs"]
 mod service;
 
-use common::{Directory, any_gospect, fixture, path_text, text, until};
+use common::{Directory, any_gospect, fixture, path_text, promtool, text, until};
 use serde_json::Value;
 use service::{Agent, Collector, LIMIT, ask, write};
 use std::collections::BTreeSet;
-use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 use testkit::{Fixture, Mode, Running, newest};
 
@@ -119,20 +118,6 @@ fn root_services_are_found_followed_and_measured() {
     agent.wait(new.pid(), "its request again", served);
     agent.stop();
     ask(&new_address, "/sum?n=3");
-}
-
-fn promtool(exposition: &str) {
-    let mut promtool = Command::new("promtool")
-        .args(["check", "metrics"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("promtool, of Debian's package prometheus");
-    promtool.stdin.take().expect("a pipe").write_all(exposition.as_bytes()).expect("it reads");
-    let output = promtool.wait_with_output().expect("an end");
-    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    assert_eq!((output.status.code(), said.as_str()), (Some(0), ""));
 }
 
 /// A function that is called all the time is given up within seconds, and that is told.

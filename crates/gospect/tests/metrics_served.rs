@@ -6,12 +6,11 @@ use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use serde_json::Value;
 use testkit::{Fixture, Mode, Output, Running, newest, prometheus_client};
 
-use common::{Directory, LIMIT, any_gospect, expect_refusal, path_text, text, until};
+use common::{Directory, LIMIT, any_gospect, expect_refusal, path_text, promtool, text, until};
 
 /// Go programs at once.
 const MANY: usize = 200;
@@ -160,17 +159,7 @@ fn promtool_finds_nothing_to_complain_about() {
     let (first, second) = (waiting(), waiting());
     let pids = format!("{},{}", first.pid(), second.pid());
     let ours = metrics(&["-p", &pids, "--format", "prometheus"]).stdout;
-    let mut promtool = Command::new("promtool")
-        .args(["check", "metrics"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("promtool, of Debian's package prometheus");
-    promtool.stdin.take().expect("a pipe").write_all(ours.as_bytes()).expect("it reads");
-    let output = promtool.wait_with_output().expect("an end");
-    let said = [output.stdout, output.stderr].concat();
-    assert_eq!((output.status.code(), String::from_utf8_lossy(&said).as_ref()), (Some(0), ""));
+    promtool(&ours);
     // All of a metric stand together, both processes among them.
     let mut names: Vec<&str> =
         ours.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();

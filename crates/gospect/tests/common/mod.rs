@@ -434,3 +434,20 @@ pub fn number(value: &Value) -> u64 {
 fn end_ns(call: &Value) -> u64 {
     number(&call["start_ns"]) + number(&call["duration_ns"])
 }
+
+/// Prometheus's own check finds nothing to complain about.
+#[track_caller]
+pub fn promtool(exposition: &str) {
+    let mut promtool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("promtool, of Debian's package prometheus");
+    std::io::Write::write_all(&mut promtool.stdin.take().expect("a pipe"), exposition.as_bytes())
+        .expect("it reads");
+    let output = promtool.wait_with_output().expect("an end");
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert_eq!((output.status.code(), said.as_str()), (Some(0), ""));
+}
