@@ -150,10 +150,11 @@ impl Capture for Merged {
         let (mut handed, mut current, mut failed) = (0, None, None);
         let came = first.poll(timeout, &mut |bytes| {
             let Some((ts_ns, pid)) = place_of(bytes) else { return };
-            // The first has read what it hands over of a process before it begins to; what it says of the
-            // process itself comes before it reads.
+            // The first has read the hits that it hands over of a process before it begins to; what it says of
+            // the process itself comes before that or behind it.
             let is_hit = bytes.get(KIND) == Some(&HIT);
-            if is_hit && current.replace(pid) != Some(pid) && failed.is_none() {
+            let is_read = is_hit && current.replace(pid) == Some(pid);
+            if !is_read && failed.is_none() {
                 failed = second.read(*round).err();
             }
             handed += second.hand_over(pid, |waiting| waiting.ts_ns < ts_ns, sink);
@@ -202,6 +203,7 @@ mod tests {
     use super::*;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    use wire::RecordKind;
 
     /// Hands over what each poll is to give.
     struct Script {
@@ -228,21 +230,22 @@ mod tests {
         }
     }
 
-    /// Announces its process, and then hands over a hit: a record of the other comes in between.
-    struct Announcing(Arc<AtomicBool>);
+    /// Hands over records of these kinds, 20 ns apart from 10 on, each after another has come in the other.
+    struct Saying(&'static [RecordKind], Arc<AtomicBool>);
 
-    impl Capture for Announcing {
+    impl Capture for Saying {
         fn backend(&self) -> &'static str {
-            "announcing"
+            "saying"
         }
 
         fn poll(&mut self, _: Duration, sink: &mut dyn FnMut(&[u8])) -> Result<usize, Error> {
-            let mut process = record(10, 0);
-            process[KIND] = wire::RecordKind::Process as u8;
-            sink(&process);
-            self.0.store(true, Relaxed);
-            sink(&record(30, 0));
-            Ok(2)
+            for (ts_ns, kind) in (10..).step_by(20).zip(self.0) {
+                let mut bytes = record(ts_ns, 0);
+                bytes[KIND] = *kind as u8;
+                sink(&bytes);
+                self.1.store(true, Relaxed);
+            }
+            Ok(self.0.len())
         }
 
         fn counters(&self) -> Result<Counters, Error> {
@@ -254,8 +257,8 @@ mod tests {
         }
     }
 
-    /// Hands over a record once it is there.
-    struct Coming(Arc<AtomicBool>);
+    /// Hands over a record of that time once it is there.
+    struct Coming(u64, Arc<AtomicBool>);
 
     impl Capture for Coming {
         fn backend(&self) -> &'static str {
@@ -263,9 +266,9 @@ mod tests {
         }
 
         fn poll(&mut self, _: Duration, sink: &mut dyn FnMut(&[u8])) -> Result<usize, Error> {
-            let is_there = self.0.swap(false, Relaxed);
+            let is_there = self.1.swap(false, Relaxed);
             if is_there {
-                sink(&record(20, 0));
+                sink(&record(self.0, 0));
             }
             Ok(usize::from(is_there))
         }
@@ -279,14 +282,33 @@ mod tests {
         }
     }
 
+    /// The times of what comes when the second gets a record of `ts_ns` behind the first one of these.
+    fn times(kinds: &'static [RecordKind], ts_ns: u64) -> Vec<u64> {
+        let there = Arc::new(AtomicBool::new(false));
+        let first = Box::new(Saying(kinds, Arc::clone(&there)));
+        let mut merged = Merged::new(first, Box::new(Coming(ts_ns, there)), vec![5]);
+        stream(&mut merged, 1).into_iter().map(|(ts_ns, ..)| ts_ns).collect()
+    }
+
     #[test]
     fn what_comes_behind_an_announcement_is_read_before_the_hits() {
-        let there = Arc::new(AtomicBool::new(false));
-        let first = Box::new(Announcing(Arc::clone(&there)));
-        let mut merged = Merged::new(first, Box::new(Coming(there)), vec![5]);
+        assert_eq!(times(&[RecordKind::Process, RecordKind::Hit], 20), [10, 20, 30]);
+    }
+
+    #[test]
+    fn what_comes_behind_the_last_hit_is_read_before_the_process_is_gone() {
+        assert_eq!(times(&[RecordKind::Hit, RecordKind::ProcessExit], 20), [10, 20, 30]);
+        assert_eq!(times(&[RecordKind::Hit, RecordKind::Exec], 20), [10, 20, 30]);
+    }
+
+    /// The program that the process ran before is over when its new image is announced.
+    #[test]
+    fn an_exec_is_told_before_the_image_that_it_brought() {
+        let there = Arc::new(AtomicBool::new(true));
+        let first = Box::new(Saying(&[RecordKind::Process], Arc::clone(&there)));
+        let mut merged = Merged::new(first, Box::new(Coming(5, there)), vec![5]);
         let all = stream(&mut merged, 1);
-        let times: Vec<_> = all.iter().map(|(ts_ns, ..)| *ts_ns).collect();
-        assert_eq!(times, [10, 20, 30]);
+        assert_eq!(all.into_iter().map(|(ts_ns, ..)| ts_ns).collect::<Vec<_>>(), [5, 10]);
     }
 
     fn record(ts_ns: u64, site: u32) -> Vec<u8> {
