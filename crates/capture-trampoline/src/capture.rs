@@ -64,6 +64,8 @@ pub struct TrampolineCapture {
     /// Measured before the first installation; each process goes on with its own.
     clock: Clock,
     pause: Duration,
+    /// See [`Capture::rest_up_to`].
+    rest: Duration,
     attached: bool,
     /// Whether the thread that reads has been told to the kernel.
     is_reading: bool,
@@ -174,6 +176,7 @@ impl TrampolineCapture {
             removals: Vec::new(),
             clock,
             pause: Duration::ZERO,
+            rest: Duration::ZERO,
             attached: true,
             is_reading: false,
         }
@@ -319,7 +322,8 @@ impl Capture for TrampolineCapture {
             slice::shorten();
         }
         let deadline = Instant::now().checked_add(timeout);
-        let left = || deadline.map_or(MAX_PAUSE, |d| d.saturating_duration_since(Instant::now()));
+        let left =
+            || deadline.map_or(Duration::MAX, |d| d.saturating_duration_since(Instant::now()));
         loop {
             // First: what comes in small pieces costs more to read than it has to.
             let pause = self.pause.min(left());
@@ -327,12 +331,17 @@ impl Capture for TrampolineCapture {
                 self.wait(pause);
             }
             let (handed, fill) = self.round(sink);
-            self.pause = next_pause(self.pause, handed, fill);
+            let most = if handed > 0 { BUSY_PAUSE } else { MAX_PAUSE };
+            self.pause = next_pause(self.pause, fill, most.max(self.rest));
             let is_done = self.installed.iter().all(|one| one.is_over);
             if handed > 0 || is_done || left().is_zero() {
                 return Ok(handed);
             }
         }
+    }
+
+    fn rest_up_to(&mut self, longest: Duration) {
+        self.rest = longest;
     }
 
     fn counters(&self) -> Result<Counters, capture::Error> {
@@ -379,16 +388,15 @@ impl Capture for TrampolineCapture {
     }
 }
 
-/// How long to wait before the next round, when so much was handed over in this one and the fullest
-/// ring was so full, in percent. Aims at some percent: far from full when the next round comes
-/// late, and so much that waking up for it is worth it.
-fn next_pause(pause: Duration, handed: usize, fill: u64) -> Duration {
+/// How long to wait before the next round, `most` at the most, when the fullest ring was so full in this one, in
+/// percent. Aims at some percent: far from full when the next round comes late, and so much that waking up for it
+/// is worth it.
+fn next_pause(pause: Duration, fill: u64, most: Duration) -> Duration {
     match fill {
         25.. => Duration::ZERO,
         10.. => pause / 2,
-        3.. => pause.max(MIN_PAUSE),
-        _ if handed > 0 => (pause * 2).clamp(MIN_PAUSE, BUSY_PAUSE),
-        _ => (pause * 2).clamp(MIN_PAUSE, MAX_PAUSE),
+        3.. => pause.clamp(MIN_PAUSE, most),
+        _ => (pause * 2).clamp(MIN_PAUSE, most),
     }
 }
 
@@ -506,4 +514,39 @@ pub fn carrier(path: &Path, besides: &[u32]) -> Option<u32> {
         let runs = || Process::open(pid)?.exe_identity();
         runs().is_ok_and(|identity| identity == file) && install::is_carrier(pid)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pauses of rounds that find a ring so full each, in microseconds.
+    fn pauses(first: Duration, most: Duration, fills: &[u64]) -> Vec<u128> {
+        let mut pause = first;
+        let each = fills.iter().map(|&fill| {
+            pause = next_pause(pause, fill, most);
+            pause.as_micros()
+        });
+        each.collect()
+    }
+
+    #[test]
+    fn little_is_waited_for_longer_each_time_up_to_the_most() {
+        let all = pauses(Duration::ZERO, BUSY_PAUSE, &[0, 1, 2, 0, 0]);
+        assert_eq!(all, [250, 500, 1000, 2000, 2000]);
+        let all = pauses(Duration::from_millis(8), Duration::from_millis(20), &[2, 2, 5]);
+        assert_eq!(all, [16_000, 20_000, 20_000]);
+    }
+
+    #[test]
+    fn a_ring_that_fills_is_looked_at_sooner() {
+        let all = pauses(Duration::from_millis(20), Duration::from_millis(20), &[12, 24, 3, 25, 3]);
+        assert_eq!(all, [10_000, 5_000, 5_000, 0, 250]);
+    }
+
+    /// What was allowed for idle times does not hold while something comes.
+    #[test]
+    fn a_pause_is_never_longer_than_the_most() {
+        assert_eq!(pauses(MAX_PAUSE, BUSY_PAUSE, &[4]), [2_000]);
+    }
 }

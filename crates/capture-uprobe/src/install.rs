@@ -39,6 +39,8 @@ pub struct UprobeCapture {
     epoll: OwnedFd,
     /// The last poll ended at its budget: more is waiting.
     more_waiting: bool,
+    /// See [`Capture::rest_up_to`].
+    gather: Duration,
     attached: bool,
     skipped: Vec<SkippedSite>,
     notes: Vec<String>,
@@ -108,6 +110,7 @@ impl UprobeCapture {
             bell,
             epoll,
             more_waiting: false,
+            gather: GATHER,
             attached: true,
             skipped,
             notes,
@@ -149,9 +152,10 @@ impl Capture for UprobeCapture {
     fn poll(&mut self, timeout: Duration, sink: &mut dyn FnMut(&[u8])) -> Result<usize, Error> {
         let deadline = Instant::now().checked_add(timeout);
         loop {
-            let left = deadline.map_or(GATHER, |d| d.saturating_duration_since(Instant::now()));
+            let left =
+                deadline.map_or(self.gather, |d| d.saturating_duration_since(Instant::now()));
             if self.attached && !self.more_waiting && !left.is_zero() {
-                self.wait(left.min(GATHER))?;
+                self.wait(left.min(self.gather))?;
             }
             let object = &self.object;
             // Without the counts, what follows in a ring tells of what was lost.
@@ -166,6 +170,10 @@ impl Capture for UprobeCapture {
                 return Ok(handed);
             }
         }
+    }
+
+    fn rest_up_to(&mut self, longest: Duration) {
+        self.gather = longest.max(GATHER);
     }
 
     fn counters(&self) -> Result<Counters, Error> {

@@ -127,6 +127,11 @@ pub trait Capture {
     /// order that is right for every goroutine. Returns the number handed over.
     fn poll(&mut self, timeout: Duration, sink: &mut dyn FnMut(&[u8])) -> Result<usize, Error>;
 
+    /// From now on records may gather for that long before they are looked at, as long as they fill little of
+    /// their rings: each look costs the machine some ten microseconds, and the target what it had in the caches. For plans of
+    /// which little comes at once. A capture that does not rest has nothing to do.
+    fn rest_up_to(&mut self, _longest: Duration) {}
+
     /// Counters so far.
     fn counters(&self) -> Result<Counters, Error>;
 

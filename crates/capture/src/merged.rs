@@ -173,6 +173,11 @@ impl Capture for Merged {
         Ok((came + handed).max(usize::from(!second.waiting.is_empty())))
     }
 
+    fn rest_up_to(&mut self, longest: Duration) {
+        self.first.rest_up_to(longest);
+        self.second.capture.rest_up_to(longest);
+    }
+
     fn counters(&self) -> Result<Counters, Error> {
         let (first, second) = (self.first.counters()?, self.second.capture.counters()?);
         Ok(Counters {

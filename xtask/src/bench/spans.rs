@@ -76,7 +76,6 @@ impl<'a> Watched<'a> {
             let key = |what: &str| format!("spans.{name}.{backend}.{what}");
             let pid = self.running.pid().to_string();
             let args = ["spans", "--backend", backend, "--format", "json", "-p", &pid];
-            let args = [&args[..], &["--ring", "64"]].concat();
             let gospect = Running::start(&programs.gospect, &args);
             gospect.wait_error_line(LIMIT, |line| line.contains("watching"));
             let own_before = cpu_ns(gospect.pid())?;

@@ -9,6 +9,9 @@ use serde::ser::{SerializeMap as _, Serializer};
 use std::io::{self, Write};
 use std::sync::Arc;
 
+/// Bytes of most lines, at the least.
+const LINE: usize = 1024;
+
 #[derive(Serialize)]
 struct JsonSpan<'a> {
     r#type: &'static str,
@@ -116,7 +119,7 @@ pub fn write_span_json(
         ts_ns: clock.unix_ns(*ts_ns),
         attributes: Map(attributes),
     });
-    let line = JsonSpan {
+    let value = JsonSpan {
         r#type: "span",
         name: &span.name,
         kind: span.kind.name(),
@@ -143,7 +146,8 @@ pub fn write_span_json(
             unknown_ns: time.unknown_ns,
         }),
     };
-    let mut line = serde_json::to_vec(&line)?;
+    let mut line = Vec::with_capacity(LINE);
+    serde_json::to_writer(&mut line, &value)?;
     if let Some(calls) = &span.calls {
         // Behind all other members.
         line.pop();

@@ -51,6 +51,9 @@ const RINGS: Rings = Rings { uprobes: 8, trampolines: 2, launch: 16 };
 /// Records of requests are large, with texts and headers, and few.
 const SPAN_RINGS: Rings = Rings { uprobes: 32, trampolines: 4, launch: 16 };
 
+/// How long records of requests may gather: short enough to be looked at, and far shorter than what fills a ring.
+const REST: Duration = Duration::from_millis(20);
+
 /// How the plan is made: what of it does not depend on the image.
 #[derive(Clone, Copy)]
 pub struct Planning<'a> {
@@ -157,7 +160,11 @@ impl Installing<'_> {
             // A table shows no callers; a recording may be shown in every way.
             without_callers: self.show.stat && !self.show.keep_names,
         };
-        let Made { capture, mut notes, refused, costs, why } = installer.install(child)?;
+        let Made { mut capture, mut notes, refused, costs, why } = installer.install(child)?;
+        // Beside requests calls may be asked for that come by the million.
+        if self.args.spans.is_some() && self.selection.wanted.len() == self.selection.always {
+            capture.rest_up_to(REST);
+        }
         let attach_time = start.elapsed();
         notes.extend(explain::add_refused(&mut planned.plan, &refused));
         let plan = Arc::new(planned.plan.clone());
