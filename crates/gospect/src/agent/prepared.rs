@@ -1,7 +1,7 @@
 //! An executable with the plan for it, and putting that into processes.
 
 use crate::args::{Auto, Backend, Cli, Command, SpanChoice, TraceArgs};
-use crate::cmd::trace::install::{Installed, Installing, Planning, forced_options};
+use crate::cmd::trace::install::{Installed, Installing, Planning, forced_options, rings};
 use crate::pipeline::ShowOptions;
 use crate::session::{Costs, Session};
 use crate::spans::Taken;
@@ -127,7 +127,8 @@ impl Prepared {
     }
 
     /// Reads a capture that carries the whole plan and was begun by someone else.
-    pub fn adopt(&self, capture: Box<dyn Capture>, clock: Clock) -> anyhow::Result<Begun> {
+    pub fn adopt(&self, mut capture: Box<dyn Capture>, clock: Clock) -> anyhow::Result<Begun> {
+        capture.rest_up_to(rings(true, &self.selection).rest_of(RING));
         let (taker, taken) = channel();
         let args = trace_args(&self.service, Some(taker))?;
         let show = ShowOptions { spans: args.spans, ..ShowOptions::default() };

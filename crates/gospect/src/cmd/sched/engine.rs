@@ -24,8 +24,9 @@ use std::time::{Duration, Instant};
 
 /// Goroutines change their state often, and a burst has to fit. But what trampolines write to pages
 /// that are new, or no longer in a cache, costs the target half as much again: with 16 MiB two
-/// goroutines that answer each other need 1.5 times the CPU that they need with 4.
-const RINGS: Rings = Rings { uprobes: 32, trampolines: 4, launch: 4 };
+/// goroutines that answer each other need 1.5 times the CPU that they need with 4. They fill one MiB in 2 ms.
+const RINGS: Rings =
+    Rings { uprobes: 32, trampolines: 4, launch: 4, rest: Duration::from_millis(1) };
 /// How long one round waits for records.
 const ROUND: Duration = Duration::from_millis(20);
 /// How often what there is so far is handed to a recorded file.

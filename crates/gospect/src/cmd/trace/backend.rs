@@ -14,6 +14,7 @@ use probe::selection::Selection;
 use process::Held;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock, OnceLock};
+use std::time::Duration;
 
 /// What a hit costs until it is measured, and where it cannot be: kernel 6.18, x86-64 (see
 /// docs/evaluation.md).
@@ -35,6 +36,9 @@ fn measured_costs() -> Arc<OnceLock<SiteCosts>> {
     Arc::clone(&MEASURED)
 }
 
+/// Whatever the size of a ring: what comes is to be seen soon.
+const LONGEST_REST: Duration = Duration::from_millis(20);
+
 /// Sizes of rings, when none is asked for, in MiB.
 #[derive(Clone, Copy, Debug)]
 pub struct Rings {
@@ -44,6 +48,16 @@ pub struct Rings {
     pub trampolines: u32,
     /// Of trampolines in a program that is started.
     pub launch: u32,
+    /// How long records may gather for each MiB of a ring (see [`Capture::rest_up_to`]): a part of what it takes to
+    /// fill it. Nothing where that may be as short as the captures' own pauses.
+    pub rest: Duration,
+}
+
+impl Rings {
+    /// How long records may gather in rings of so many MiB.
+    pub fn rest_of(&self, ring: u32) -> Duration {
+        self.rest.saturating_mul(ring).min(LONGEST_REST)
+    }
 }
 
 /// What is to be installed, and on what.
@@ -98,7 +112,15 @@ impl Installer<'_> {
     /// process of a launch, which waits to begin.
     pub fn install(&self, child: Option<&mut Held>) -> anyhow::Result<Made> {
         let context = || format!("failed to trace {}", self.target.shown.display());
-        self.choose(child).with_context(context)
+        let is_launch = child.is_some();
+        let mut made = self.choose(child).with_context(context)?;
+        let ring = match (made.capture.backend(), is_launch) {
+            ("uprobe", _) => self.rings.uprobes,
+            (_, false) => self.rings.trampolines,
+            (_, true) => self.rings.launch,
+        };
+        made.capture.rest_up_to(self.rings.rest_of(self.capture.ring.unwrap_or(ring)));
+        Ok(made)
     }
 
     fn choose(&self, child: Option<&mut Held>) -> anyhow::Result<Made> {

@@ -46,13 +46,24 @@ pub fn forced_words() -> Vec<String> {
 
 /// Uprobes slow a target down enough for any ring. Trampolines do not, and share the target's cache;
 /// and a program that is started does in its first milliseconds what fills a small one.
-const RINGS: Rings = Rings { uprobes: 8, trampolines: 2, launch: 16 };
+const RINGS: Rings = Rings { uprobes: 8, trampolines: 2, launch: 16, rest: Duration::ZERO };
 
 /// Records of requests are large, with texts and headers, and few.
-const SPAN_RINGS: Rings = Rings { uprobes: 32, trampolines: 4, launch: 16 };
+const SPAN_RINGS: Rings =
+    Rings { uprobes: 32, trampolines: 4, launch: 16, rest: Duration::from_millis(5) };
 
-/// How long records of requests may gather: short enough to be looked at, and far shorter than what fills a ring.
-const REST: Duration = Duration::from_millis(20);
+/// Beside requests calls were asked for, which may come by the million.
+const SPAN_AND_CALL_RINGS: Rings = Rings { rest: Duration::ZERO, ..SPAN_RINGS };
+
+/// Sizes of rings for calls, or for requests (`of_spans`) and what else is selected.
+pub fn rings(of_spans: bool, selection: &Selection) -> Rings {
+    let has_calls = selection.wanted.len() > selection.always;
+    match (of_spans, has_calls) {
+        (false, _) => RINGS,
+        (true, false) => SPAN_RINGS,
+        (true, true) => SPAN_AND_CALL_RINGS,
+    }
+}
 
 /// How the plan is made: what of it does not depend on the image.
 #[derive(Clone, Copy)]
@@ -155,16 +166,12 @@ impl Installing<'_> {
             capture: &self.args.capture,
             selection: self.selection,
             fallback: self.args.capture.fallback,
-            rings: if self.args.spans.is_some() { SPAN_RINGS } else { RINGS },
+            rings: rings(self.args.spans.is_some(), self.selection),
             forced: self.forced,
             // A table shows no callers; a recording may be shown in every way.
             without_callers: self.show.stat && !self.show.keep_names,
         };
-        let Made { mut capture, mut notes, refused, costs, why } = installer.install(child)?;
-        // Beside requests calls may be asked for that come by the million.
-        if self.args.spans.is_some() && self.selection.wanted.len() == self.selection.always {
-            capture.rest_up_to(REST);
-        }
+        let Made { capture, mut notes, refused, costs, why } = installer.install(child)?;
         let attach_time = start.elapsed();
         notes.extend(explain::add_refused(&mut planned.plan, &refused));
         let plan = Arc::new(planned.plan.clone());
