@@ -9,6 +9,7 @@ mod caddy;
 mod calls;
 mod compiler;
 mod http;
+mod preload;
 mod setup;
 mod spans;
 mod states;
@@ -73,10 +74,12 @@ enum Part {
     States,
     /// Requests of Debian's caddy as spans.
     Spans,
+    /// Starting programs with the preloaded library.
+    Preload,
 }
 
 impl Part {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Call,
         Self::Http,
         Self::Attach,
@@ -86,6 +89,7 @@ impl Part {
         Self::Caddy,
         Self::States,
         Self::Spans,
+        Self::Preload,
     ];
 
     /// What its keys begin with.
@@ -100,6 +104,7 @@ impl Part {
             Self::Caddy => "caddy.",
             Self::States => "states.",
             Self::Spans => "spans.",
+            Self::Preload => "preload.",
         }
     }
 }
@@ -192,6 +197,11 @@ fn measure(
             let caddy = caddy::Caddy::find()?;
             let watched = spans::Watched::start(programs, &caddy)?;
             results.repeat(args.rounds, |number, rounds| watched.round(programs, number, rounds))
+        }
+        Part::Preload => {
+            let caddy = caddy::Caddy::find()?;
+            let starts = preload::Starts::prepare(programs, caddy.program())?;
+            results.repeat(few, |number, rounds| starts.round(number, rounds))
         }
         Part::States => {
             let server = http::Server::start(programs)?;

@@ -60,6 +60,11 @@ impl Caddy {
         Ok(Self { program, folder })
     }
 
+    /// The file.
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
     /// A configuration that answers on a free port, and its address.
     fn configure(&self) -> anyhow::Result<(PathBuf, String)> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();

@@ -165,10 +165,11 @@ pub fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// Builds gospect as it is released.
+/// Builds gospect as it is released, and the library for programs that preload it.
 fn release() -> anyhow::Result<PathBuf> {
     let out = Command::new("cargo")
-        .args(["build", "--release", "--locked", "-p", "gospect", "--message-format=json"])
+        .args(["build", "--release", "--locked", "--message-format=json"])
+        .args(["-p", "gospect", "-p", "gospect-preload"])
         .current_dir(root())
         .output()
         .context("failed to run cargo")?;

@@ -72,6 +72,7 @@ impl Tables<'_> {
             "compile" => self.compile(),
             "caddy" => self.caddy(),
             "spans" => self.spans(),
+            "preload" => self.preload(),
             "states-ping" => self.states_ping(),
             "states-http" => self.states_http(),
             "thesis" => self.thesis(),
@@ -310,6 +311,39 @@ impl Tables<'_> {
         });
         let head = ["per request", "caddy's CPU, µs", "ratio to untraced", "p50, µs"];
         table(&[&head[..], &["gospect's CPU, µs", "records lost"]].concat(), rows)
+    }
+
+    fn preload(&self) -> String {
+        let programs = [
+            ("true", "`/bin/true`, to its end"),
+            ("server", "HTTP server, to `main.main`"),
+            ("caddy", "`caddy version`, to its end"),
+        ];
+        let ways = [
+            ("nothing", "no library"),
+            ("empty", "a library that does nothing"),
+            ("absent", "no agent"),
+            ("cached", "an agent with the code ready"),
+            ("first", "an agent that has no plan yet"),
+        ];
+        let all = programs.into_iter().flat_map(|program| ways.map(|way| (program, way)));
+        // None of Go's has anything to do with an agent.
+        let all = all.filter(|((subject, _), (way, _))| {
+            *subject != "true" || !["cached", "first"].contains(way)
+        });
+        let rows = all.map(|((subject, program), (way, name))| {
+            let key = |what: &str| format!("preload.{subject}.{way}.{what}");
+            vec![
+                format!("{program}: {name}"),
+                self.cell(&key("ms")),
+                self.cell(&key("added_ms")),
+                self.cell(&key("to_empty_ms")),
+                self.median(&key("starts"), 1.0),
+                self.percent(&key("served_share")),
+            ]
+        });
+        let head = ["", "ms", "more than without, ms", "more than the empty library's, ms"];
+        table(&[&head[..], &["starts in a round", "of them took code"]].concat(), rows)
     }
 
     fn states_ping(&self) -> String {
