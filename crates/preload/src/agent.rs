@@ -19,6 +19,12 @@ const DIRECTORY: u32 = 0o040_000;
 const KIND: u32 = 0o170_000;
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
+/// Whom the kernel shows who has no number in our user namespace, as it is set unless somebody changes it.
+const OVERFLOW: u32 = 65534;
+
+/// What `/proc/self/uid_map` has where everybody has one: 0, 0, and how many there are.
+const EVERYBODY: [&[u8]; 3] = [b"0", b"0", b"4294967295"];
+
 /// A path of a socket and of the directory that it is in.
 pub(crate) struct Place {
     path: [u8; MAX_PATH],
@@ -71,6 +77,18 @@ impl Trust {
     }
 }
 
+/// Whether all users have a number in our user namespace.
+fn has_everybody() -> bool {
+    let mut text = [0; 128];
+    let read = sys::open(c"/proc/self/uid_map").and_then(|file| sys::read(&file, &mut text));
+    read.is_ok_and(|len| maps_everybody(text.get(..len).unwrap_or_default()))
+}
+
+fn maps_everybody(text: &[u8]) -> bool {
+    let words = text.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    words.eq(EVERYBODY)
+}
+
 /// The connection.
 pub(crate) struct Agent {
     socket: Fd,
@@ -83,7 +101,10 @@ impl Agent {
         let silent = |_| Stop::Silent;
         let directory = CStr::from_bytes_until_nul(&place.directory).map_err(|_| Stop::Silent)?;
         let directory = sys::stat(directory).map_err(silent)?;
-        let trust = Trust { user: sys::user(), is_secure };
+        let user = sys::user();
+        // Who is nobody here shares that number with everybody who has none.
+        let is_shared = user == OVERFLOW && !has_everybody();
+        let trust = Trust { user, is_secure: is_secure || is_shared };
         if !trust.accepts_directory(&directory) {
             return Err(Stop::Silent);
         }
@@ -167,6 +188,14 @@ mod tests {
         assert_eq!(CStr::from_bytes_until_nul(&root.directory), Ok(c"/"));
         for wrong in [&b""[..], b"agent.sock", b"run/agent.sock", b"/run/", &[b'/'; 200]] {
             assert!(Place::of(wrong).is_none(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_namespace_of_some_users_is_told_from_that_of_all() {
+        assert!(maps_everybody(b"         0          0 4294967295\n"));
+        for some in [&b""[..], b"0 1000 1\n", b"0 0 65536\n", b"0 0 4294967295\n1 1 1\n"] {
+            assert!(!maps_everybody(some), "{some:?}");
         }
     }
 

@@ -10,10 +10,12 @@ use crate::rings::Ring;
 use crate::step;
 use crate::view::View;
 use address::{Avma, ReadMemory as _};
+use process::Process;
 use rustix::fs::{FlockOperation, SealFlags, fcntl_add_seals, flock, ftruncate};
 use std::fs::{File, OpenOptions};
 use std::ops::Range;
 use std::os::fd::AsFd as _;
+use std::os::unix::fs::MetadataExt as _;
 
 /// Names of the memfds, by which what a killed tracer left is found.
 pub(crate) const CODE_NAME: &str = "gospect-code";
@@ -79,6 +81,14 @@ impl Area {
         }
         // Our end would do the same.
         let _ = flock(&self.lock, FlockOperation::Unlock);
+    }
+
+    /// Whether a process has the rings in its memory; `None` where that cannot be told.
+    pub(crate) fn is_mapped_by(&self, process: &Process) -> Option<bool> {
+        let inode = self.lock.metadata().ok()?.ino();
+        let maps = process.maps().ok()?;
+        let mut rings = maps.mappings.iter().filter(|mapping| mapping.inode == inode);
+        Some(rings.any(|mapping| mapping.start == self.layout.rings.base))
     }
 
     /// Takes all memory of the rings now, charged to us and not to the target, and lets the target

@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::layout::Rings;
 use address::Avma;
-use process::Maps;
+use process::{Mapping, Maps};
 use std::ops::Range;
 
 /// Page size on x86-64.
@@ -69,6 +69,20 @@ impl Layout {
         Ok(Self { control: Avma(base), rings, code, code_room })
     }
 
+    /// The same places seen from an image that lies `by` bytes further up, when they are free there.
+    pub(crate) fn moved(&self, by: u64, maps: &Maps) -> Option<Self> {
+        let start = self.control.0.wrapping_add(by);
+        let len = self.code.0.checked_add(self.code_room)?.checked_sub(self.control.0)?;
+        let (from, until) = (start.checked_sub(DISTANCE)?, start.checked_add(len)?);
+        let until = until.checked_add(DISTANCE)?;
+        let is_taken = |mapping: &Mapping| mapping.start.0 < until && from < mapping.end.0;
+        if start < LOWEST || maps.mappings.iter().any(is_taken) {
+            return None;
+        }
+        let rings = Rings { base: self.rings.base.add(by), ..self.rings };
+        Some(Self { control: Avma(start), rings, code: self.code.add(by), ..*self })
+    }
+
     /// Bytes of the rings' area.
     pub(crate) fn rings_len(&self) -> u64 {
         self.rings.size().next_multiple_of(PAGE)
@@ -99,7 +113,6 @@ fn highest_gap(maps: &Maps, range: Range<u64>, need: u64) -> Option<u64> {
 mod tests {
     use super::*;
     use address::FileOffset;
-    use process::Mapping;
 
     fn maps(ranges: &[(u64, u64)]) -> Maps {
         let mapping = |&(start, end): &(u64, u64)| Mapping {
@@ -136,6 +149,30 @@ mod tests {
         let text = Avma(0x5555_0000_1000)..Avma(0x5555_0080_0000);
         let layout = Layout::choose(1, &maps, &text, WANTED).unwrap();
         assert_eq!(layout.control.0 + NEED + DISTANCE, 0x5555_0000_0000);
+    }
+
+    #[test]
+    fn places_move_with_the_image_where_they_are_free() {
+        let text = Avma(0x5555_0000_1000)..Avma(0x5555_0080_0000);
+        let layout =
+            Layout::choose(1, &maps(&[(text.start.0, text.end.0)]), &text, WANTED).unwrap();
+        for by in [0, 0x7000_0000, 0x7000_0000_u64.wrapping_neg()] {
+            let start = text.start.0.wrapping_add(by);
+            let there = maps(&[(start, start + 0x80_0000)]);
+            let again = Avma(start)..Avma(start + 0x7f_f000);
+            let chosen = Layout::choose(1, &there, &again, WANTED).unwrap();
+            assert_eq!(layout.moved(by, &there), Some(chosen));
+            let end = chosen.code.0 + chosen.code_room;
+            for taken in [chosen.control.0 - 1, chosen.code.0, end, end + DISTANCE - 1] {
+                assert_eq!(layout.moved(by, &maps(&[(taken, taken + 1)])), None, "{taken:x}");
+            }
+        }
+        let low = layout.control.0.wrapping_neg().wrapping_add(LOWEST - PAGE);
+        assert_eq!(layout.moved(low, &maps(&[])), None);
+        assert_eq!(
+            layout.moved(layout.control.0.wrapping_neg().wrapping_sub(PAGE), &maps(&[])),
+            None
+        );
     }
 
     #[test]

@@ -161,8 +161,7 @@ fn prepare(program: &Program, planned: Arc<Planned>, hello: &Hello<'_>) -> Resul
     if hello.text != said {
         return Err(unsuitable("its code is not where its file says"));
     }
-    let layout = planned.layout(pid, bias, hello.ranges())?;
-    let image = planned.image(bias, &layout)?;
+    let (layout, image) = planned.place(pid, bias, hello.ranges())?;
     if image.patch_count == 0 {
         return Err(unsuitable("none of the functions can carry code"));
     }
@@ -216,13 +215,18 @@ fn hand_over(
     };
     let process =
         process::Process::open(program.pid()).map_err(|error| failed(&error.to_string()))?;
+    let witness = Witness::of(program.pid());
+    // Whoever holds the socket need not be who has connected, whose number may be somebody else's by now.
+    let carries = area.is_mapped_by(&process);
+    if carries == Some(false) || !program.process().is_alive() {
+        return Err(failed("it has ended, or does not carry what was taken in its name"));
+    }
     let report = Report {
         private_pages: pages as usize,
         patches: patches as usize,
         functions: image.functions,
         ..Report::default()
     };
-    let witness = Witness::of(program.pid());
     let host = Host::Given(Given { process, area, report, witness });
     let what = What { plan: planned.plan(), sites: Arc::clone(&image.sites), bias };
     let capture = TrampolineCapture::given(host, clock.clone(), &image.refused, what);

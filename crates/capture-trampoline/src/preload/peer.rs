@@ -4,7 +4,6 @@ use super::program::Program;
 use crate::Error;
 use process::{FileSource, Process};
 use rustix::fs::fstatfs;
-use rustix::net::sockopt::socket_peercred;
 use std::fs::File;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::sync::Arc;
@@ -12,7 +11,40 @@ use std::sync::Arc;
 /// `FUSE_SUPER_MAGIC`: whoever has mounted such a file system can make a reader wait for ever.
 const FUSE: i64 = 0x6573_5546;
 
-/// Who has connected, by the kernel's word.
+/// Who has connected, by the kernel's word: the process that called `connect`, which may have handed the socket on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Credentials {
+    /// In our pid namespace, 0 for a process that this does not see.
+    pid: u32,
+    /// Effective user.
+    pub(super) uid: u32,
+    /// Effective group.
+    gid: u32,
+}
+
+impl Credentials {
+    /// Asks the kernel. By hand: rustix's type has no room for an id of 0.
+    pub(super) fn of(socket: &OwnedFd) -> Result<Self, Error> {
+        let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
+        let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+        // SAFETY: the option's value is this structure, and the length says so.
+        let code = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERCRED,
+                (&raw mut found).cast(),
+                &raw mut len,
+            )
+        };
+        if code != 0 {
+            return Err(Error::io("ask who has connected", std::io::Error::last_os_error()));
+        }
+        Ok(Self { pid: found.pid.unsigned_abs(), uid: found.uid, gid: found.gid })
+    }
+}
+
+/// Who has connected, held so that another process with its number is noticed.
 pub(super) struct Peer {
     process: Process,
     uid: u32,
@@ -21,10 +53,8 @@ pub(super) struct Peer {
 
 impl Peer {
     /// Looks at who has connected. Refuses who is gone, and who lies in a pid namespace that we do not see.
-    pub(super) fn of(socket: &OwnedFd) -> Result<Self, Error> {
-        let failed = |e: rustix::io::Errno| Error::io("ask who has connected", e);
-        let credentials = socket_peercred(socket).map_err(failed)?;
-        let pid = credentials.pid.as_raw_nonzero().get().unsigned_abs();
+    pub(super) fn of(socket: &OwnedFd, who: Credentials) -> Result<Self, Error> {
+        let Credentials { pid, uid, gid } = who;
         let process = Process::open(pid)?;
         // A number may have gone from one process to another since. Kernels before 6.5 cannot tell.
         if let Some(held) = peer_pidfd(socket)
@@ -32,12 +62,7 @@ impl Peer {
         {
             return Err(Error::Gone(pid));
         }
-        let (uid, gid) = (credentials.uid.as_raw(), credentials.gid.as_raw());
         Ok(Self { process, uid, gid })
-    }
-
-    pub(super) fn uid(&self) -> u32 {
-        self.uid
     }
 
     /// The program with the file that it says it runs.

@@ -12,10 +12,16 @@ use probe::Plan;
 use process::{FileStamp, Mapping, Maps};
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Different places of areas for which code is kept: one, as a rule.
 const MAX_IMAGES: usize = 8;
+
+/// How often code may be made for further places, and after which time once more: a program can say of its memory
+/// what it likes, and making takes a while.
+const MAX_MADE: u32 = MAX_IMAGES as u32;
+const MADE_AGAIN: Duration = Duration::from_secs(10);
 
 /// Bytes compared at once.
 const PIECE: u64 = 1 << 20;
@@ -35,7 +41,10 @@ pub struct Planned {
     rings: (u32, u32),
     text: Text,
     hooked: Option<Svma>,
+    /// The first one stays, which was made in advance or for the first program.
     images: Mutex<Vec<Cached>>,
+    /// Held while code is made; those who need none do not wait.
+    making: Mutex<Allowance>,
     known: Mutex<HashSet<FileStamp>>,
 }
 
@@ -47,10 +56,37 @@ struct Text {
 }
 
 struct Cached {
-    /// From the image to the areas.
-    distance: u64,
+    /// Where the image was for which it was made, and where the areas.
     bias: Bias,
+    layout: Layout,
     image: Arc<Image>,
+    used: Instant,
+}
+
+/// How often code may still be made.
+struct Allowance {
+    left: u32,
+    since: Instant,
+}
+
+impl Allowance {
+    fn new() -> Self {
+        Self { left: MAX_MADE, since: Instant::now() }
+    }
+
+    /// Takes one, if there is one at `now`.
+    fn take(&mut self, now: Instant) -> bool {
+        while self.left < MAX_MADE && now.saturating_duration_since(self.since) >= MADE_AGAIN {
+            self.left += 1;
+            self.since += MADE_AGAIN;
+        }
+        if self.left == MAX_MADE {
+            self.since = now;
+        }
+        let is_left = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        is_left
+    }
 }
 
 impl Planned {
@@ -77,8 +113,14 @@ impl Planned {
             plan,
             excluded,
             images: Mutex::default(),
+            making: Mutex::new(Allowance::new()),
             known: Mutex::default(),
         })
+    }
+
+    /// The executable was read from the file with this stamp, which need not be compared with it again.
+    pub fn read_from(&self, stamp: FileStamp) {
+        lock(&self.known).insert(stamp);
     }
 
     /// The plan.
@@ -105,14 +147,13 @@ impl Planned {
             start: bias.to_avma(segment.address).0,
             len: segment.memory_size,
         });
-        let layout = self.layout(0, bias, spans.collect::<Vec<_>>().into_iter())?;
-        self.image(bias, &layout)?;
+        self.place(0, bias, spans.collect::<Vec<_>>().into_iter())?;
         Ok(())
     }
 
     /// How many times code was made for it and is kept.
     pub fn made(&self) -> usize {
-        self.images.lock().unwrap_or_else(PoisonError::into_inner).len()
+        lock(&self.images).len()
     }
 
     fn order(&self) -> Order<'_> {
@@ -133,14 +174,14 @@ impl Planned {
 
     /// Whether `program` runs the build that this is for. Files are looked into once.
     pub(super) fn is_for(&self, program: &Program) -> bool {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.contains(&program.stamp) {
+        if lock(&self.known).contains(&program.stamp) {
             return true;
         }
         let source = Arc::clone(&program.executable);
         let is_it = Executable::open(source).is_ok_and(|other| is_same(&self.executable, &other));
         // A file that changed meanwhile has another stamp.
         if is_it && program.executable.stamp() == Some(program.stamp) {
+            let mut known = lock(&self.known);
             if known.len() >= MAX_KNOWN {
                 known.clear();
             }
@@ -149,13 +190,14 @@ impl Planned {
         is_it
     }
 
-    /// Where the areas go in a process that has mapped `ranges`.
-    pub(super) fn layout(
+    /// Where the areas go in a process that has mapped `ranges`, and the code for them there. Programs that start
+    /// together wait for one to be made.
+    pub(super) fn place(
         &self,
         pid: u32,
         bias: Bias,
         ranges: impl Iterator<Item = Span>,
-    ) -> Result<Layout, Error> {
+    ) -> Result<(Layout, Arc<Image>), Error> {
         let mapping = |span: Span| Mapping {
             start: Avma(span.start),
             end: Avma(span.start.saturating_add(span.len)),
@@ -168,27 +210,49 @@ impl Planned {
             label: None,
         };
         let maps = Maps { mappings: ranges.map(mapping).collect() };
-        Layout::choose(pid, &maps, &self.text(bias), prepare::wanted(&self.order()))
+        if let Some(found) = self.kept(bias, &maps) {
+            return Ok(found);
+        }
+        let mut allowance = lock(&self.making);
+        // Somebody may have made it meanwhile.
+        if let Some(found) = self.kept(bias, &maps) {
+            return Ok(found);
+        }
+        let layout = Layout::choose(pid, &maps, &self.text(bias), prepare::wanted(&self.order()))?;
+        let unsuitable = |reason: String| Error::Unsuitable { pid, reason };
+        if !allowance.take(Instant::now()) {
+            let reason =
+                "its memory is taken where others have their code, and more was made lately";
+            return Err(unsuitable(reason.to_owned()));
+        }
+        let emitted =
+            prepare::make(&self.order(), &layout, bias, self.hooked).map_err(unsuitable)?;
+        let image = Arc::new(Image::of(emitted, &self.plan, self.text.address)?);
+        let mut images = lock(&self.images);
+        if images.len() >= MAX_IMAGES {
+            let others = images.iter().enumerate().skip(1);
+            if let Some((oldest, _)) = others.min_by_key(|(_, one)| one.used) {
+                images.remove(oldest);
+            }
+        }
+        images.push(Cached { bias, layout, image: Arc::clone(&image), used: Instant::now() });
+        Ok((layout, image))
     }
 
-    /// The code for areas in these places. Programs that start together wait for one to be made.
-    pub(super) fn image(&self, bias: Bias, layout: &Layout) -> Result<Arc<Image>, Error> {
-        let distance = layout.control.0.wrapping_sub(bias.0);
-        let mut images = self.images.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_it =
-            |one: &&Cached| one.distance == distance && (one.image.is_movable || one.bias == bias);
-        if let Some(found) = images.iter().find(is_it) {
-            return Ok(Arc::clone(&found.image));
-        }
-        let emitted = prepare::make(&self.order(), layout, bias, self.hooked)
-            .map_err(|reason| Error::Unsuitable { pid: 0, reason })?;
-        let image = Arc::new(Image::of(emitted, &self.plan, self.text.address)?);
-        if images.len() >= MAX_IMAGES {
-            images.remove(0);
-        }
-        images.push(Cached { distance, bias, image: Arc::clone(&image) });
-        Ok(image)
+    /// Code that was made for places that are free.
+    fn kept(&self, bias: Bias, maps: &Maps) -> Option<(Layout, Arc<Image>)> {
+        lock(&self.images).iter_mut().find_map(|one| {
+            let by = bias.0.wrapping_sub(one.bias.0);
+            let moved = (one.image.is_movable || by == 0).then(|| one.layout.moved(by, maps));
+            let layout = moved.flatten()?;
+            one.used = Instant::now();
+            Some((layout, Arc::clone(&one.image)))
+        })
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether two files are of one build. Build ids do not tell alone: some builds set them all to
@@ -209,4 +273,21 @@ fn is_same(one: &Executable, other: &Executable) -> bool {
         let bytes = read(one);
         bytes.is_some() && bytes == read(other)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_is_made_no_faster_than_it_may_be() {
+        let start = Instant::now();
+        let mut allowance = Allowance { left: MAX_MADE, since: start };
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        // Nothing is saved up beyond the most.
+        let taken = (0..20).filter(|_| allowance.take(at(1000))).count();
+        assert_eq!(taken, MAX_MADE as usize);
+        assert!(!allowance.take(at(1009)) && allowance.take(at(1010)) && !allowance.take(at(1019)));
+        assert!(allowance.take(at(1030)) && allowance.take(at(1030)) && !allowance.take(at(1030)));
+    }
 }

@@ -2,18 +2,22 @@
 
 use super::Agent;
 use super::conversation::{End, Line, deadline, speak};
-use super::peer::Peer;
+use super::peer::{Credentials, Peer};
 use crate::Error;
 use crate::clock::{Clock, why_unusable};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
     socket_with,
 };
 use std::collections::HashMap;
 use std::fs::{DirBuilder, Permissions};
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as _};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::{
+    DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _,
+};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,7 +34,7 @@ pub struct Options {
     pub path: PathBuf,
     /// Permissions of the socket: who may write to it may ask.
     pub mode: u32,
-    /// Programs that are spoken with at a time; the others wait.
+    /// Programs that are spoken with at a time; the others wait. A quarter of the places is root's.
     pub connections: usize,
     /// Those of them that may be one user's, who is not root: when there are more, the latest are sent
     /// away.
@@ -62,7 +66,8 @@ pub struct Counts {
     pub failed: u64,
     /// Whoever said nothing, or nonsense.
     pub nonsense: u64,
-    /// Whoever came while their user had as many connections as one may have.
+    /// Whoever came while their user had as many connections as one may have, or while other users than
+    /// root had all that are not root's.
     pub refused: u64,
 }
 
@@ -141,26 +146,56 @@ impl Drop for Server {
     }
 }
 
+/// Permissions of a directory that others than its owner may write to.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+
 fn listen_at(options: &Options) -> Result<OwnedFd, Error> {
     let path = &options.path;
     let failed = |e: std::io::Error| Error::io(format!("listen at {}", path.display()), e);
-    if let Some(directory) = path.parent() {
-        DirBuilder::new().recursive(true).mode(0o755).create(directory).map_err(failed)?;
-    }
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let directory = directory.unwrap_or(Path::new("."));
+    DirBuilder::new().recursive(true).mode(0o755).create(directory).map_err(failed)?;
+    check_directory(directory).map_err(failed)?;
     let address = SocketAddrUnix::new(path).map_err(|e| failed(e.into()))?;
-    // A name that an earlier agent left; a living one answers.
     if path.symlink_metadata().is_ok_and(|meta| meta.file_type().is_socket()) {
+        // A name that an earlier agent left. A living one answers, or is too busy to; what somebody else listens
+        // at in another way is not ours to take.
         let probe = socket().map_err(failed)?;
-        if connect(&probe, &address).is_ok() {
+        if connect(&probe, &address) != Err(Errno::CONNREFUSED) {
             return Err(failed(std::io::ErrorKind::AddrInUse.into()));
         }
         std::fs::remove_file(path).map_err(failed)?;
     }
     let listener = socket().map_err(failed)?;
     bind(&listener, &address).map_err(|e| failed(e.into()))?;
-    std::fs::set_permissions(path, Permissions::from_mode(options.mode)).map_err(failed)?;
+    allow(path, options.mode).map_err(failed)?;
     listen(&listener, BACKLOG).map_err(|e| failed(e.into()))?;
     Ok(listener)
+}
+
+/// Refuses a directory in which others could put something in the socket's place. Programs would not trust
+/// it either (`docs/preload.md`).
+fn check_directory(directory: &Path) -> std::io::Result<()> {
+    let meta = std::fs::metadata(directory)?;
+    let is_ours = meta.uid() == 0 || meta.uid() == rustix::process::geteuid().as_raw();
+    if meta.is_dir() && is_ours && meta.mode() & WRITABLE_BY_OTHERS == 0 {
+        return Ok(());
+    }
+    Err(std::io::Error::other(format!(
+        "{} is no directory that only root or the agent's user may write to (chown, chmod go-w)",
+        directory.display()
+    )))
+}
+
+/// Sets the permissions of the socket there, and of nothing that a link leads to.
+fn allow(path: &Path, mode: u32) -> std::io::Result<()> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let held = open(path, flags, Mode::empty())?;
+    let own = PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()));
+    if !std::fs::metadata(&own)?.file_type().is_socket() {
+        return Err(std::io::ErrorKind::InvalidData.into());
+    }
+    std::fs::set_permissions(own, Permissions::from_mode(mode))
 }
 
 fn socket() -> Result<OwnedFd, std::io::Error> {
@@ -187,7 +222,7 @@ fn accept_all(shared: &Arc<Shared>) {
         match accept_with(&shared.listener, flags) {
             Ok(socket) => welcome(shared, socket),
             // No descriptors left, for a moment.
-            Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => {
+            Err(Errno::MFILE | Errno::NFILE) => {
                 std::thread::sleep(Duration::from_millis(10));
             }
             Err(_) => {}
@@ -196,20 +231,23 @@ fn accept_all(shared: &Arc<Shared>) {
 }
 
 fn welcome(shared: &Arc<Shared>, socket: OwnedFd) {
-    let Ok(peer) = Peer::of(&socket) else {
+    let Ok(who) = Credentials::of(&socket) else {
         shared.count(End::Nonsense);
         return;
     };
-    let uid = peer.uid();
-    let Some(place) = Seat::take(shared, uid) else {
+    // Before anything is looked up: whoever is sent away costs no more than that.
+    let Some(place) = Seat::take(shared, who.uid) else {
         shared.add(REFUSED);
         return;
     };
     let line = Line { socket, deadline: deadline(shared.options.limit) };
     let speaker = std::thread::Builder::new().name("preload".to_owned()).spawn(move || {
-        let clock = place.shared.clock();
-        let end = speak(&line, &*place.shared.agent, &clock, peer);
-        place.shared.count(end);
+        let shared = &place.shared;
+        let end = match Peer::of(&line.socket, who) {
+            Ok(peer) => speak(&line, &*shared.agent, &shared.clock(), peer),
+            Err(_) => End::Nonsense,
+        };
+        shared.count(end);
     });
     if speaker.is_err() {
         shared.add(REFUSED);
@@ -241,6 +279,7 @@ impl Shared {
         clock.clone()
     }
 
+    /// Conversations now.
     fn open_count(&self) -> usize {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).values().sum()
     }
@@ -254,12 +293,15 @@ struct Seat {
 
 impl Seat {
     fn take(shared: &Arc<Shared>, uid: u32) -> Option<Self> {
+        let Options { connections, per_user, .. } = shared.options;
         let mut open = shared.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = open.entry(uid).or_default();
-        if uid != 0 && *own >= shared.options.per_user {
+        let all: usize = open.values().sum();
+        let own = open.get(&uid).copied().unwrap_or_default();
+        // Whoever has many user ids has not all places.
+        if uid != 0 && (own >= per_user || all >= connections - connections / 4) {
             return None;
         }
-        *own += 1;
+        open.insert(uid, own + 1);
         Some(Self { shared: Arc::clone(shared), uid })
     }
 }

@@ -62,6 +62,16 @@ pub fn say(socket: &OwnedFd, message: FromAgent, fds: &[BorrowedFd<'_>]) {
     send(socket, &buffer[..len], fds);
 }
 
+/// Has the program of `command` connect the socket, before it begins; both of us have that then.
+pub fn connects_itself(command: &mut std::process::Command, socket: &OwnedFd, path: &Path) {
+    use std::os::unix::process::CommandExt as _;
+    let own = socket.try_clone().unwrap();
+    let address = SocketAddrUnix::new(path).unwrap();
+    let connects = move || connect(&own, &address).map_err(std::io::Error::from);
+    // SAFETY: a system call, on what was made before.
+    unsafe { command.pre_exec(connects) };
+}
+
 /// As another user from here on, this thread alone.
 pub fn become_nobody() {
     const NOBODY: u32 = 65534;

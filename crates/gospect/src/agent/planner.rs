@@ -15,6 +15,8 @@ const UNUSED: Duration = Duration::from_secs(300);
 const KEPT: usize = 64;
 /// Of them for programs that are expected.
 const EXPECTED: usize = KEPT / 2;
+/// Executables that wait to be planned, each an open file; who comes later asks again.
+const WAITING: usize = 8;
 
 /// What comes of planning.
 pub type Outcome = Result<Arc<Prepared>, String>;
@@ -111,6 +113,9 @@ impl Planner {
             known.used = Instant::now();
             return known.outcome.clone();
         }
+        if self.known.iter().filter(|known| known.outcome.is_none()).count() >= WAITING {
+            return None;
+        }
         self.forget();
         let target = match open() {
             Ok(target) => target,
@@ -165,11 +170,56 @@ impl Planner {
         };
         self.known.retain(is_used);
         while self.known.len() >= KEPT {
-            let oldest = self.known.iter().enumerate().min_by_key(|(_, known)| known.used);
+            // What is being planned is not asked for a second time.
+            let ready = self.known.iter().enumerate().filter(|(_, known)| known.outcome.is_some());
+            let oldest = ready.min_by_key(|(_, known)| known.used);
             match oldest.map(|(at, _)| at) {
                 Some(at) => drop(self.known.remove(at)),
                 None => return,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use testkit::{Fixture, Mode, newest};
+
+    /// However many executables there are and however often each is asked for: no more wait than may, and each is
+    /// planned.
+    #[test]
+    fn many_executables_are_planned_one_after_the_other() {
+        let fixture = Fixture::build("empty", &newest(), Mode::Exe);
+        let directory =
+            std::env::temp_dir().join(format!("gospect-planner-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let copies: Vec<_> = (0..2 * WAITING)
+            .map(|number| {
+                let copy = directory.join(number.to_string());
+                std::fs::copy(&fixture, &copy).expect("a copy");
+                copy
+            })
+            .collect();
+        let ((jobs, waiting), (sender, done)) = (channel::<Job>(), channel());
+        let mut planner = Planner { jobs, done, known: Vec::new() };
+        let service = Service::all();
+        let mut planned = 0;
+        while planned < copies.len() {
+            let mut ready = 0;
+            for copy in copies.iter().chain(&copies) {
+                let file = FileStamp::from(&std::fs::metadata(copy).expect("a file"));
+                let open = || Target::of_path(copy, None);
+                ready += usize::from(planner.of(file, &service, open).is_some());
+            }
+            assert_eq!(ready, 2 * planned);
+            let jobs: Vec<Job> = waiting.try_iter().collect();
+            assert!(!jobs.is_empty() && jobs.len() <= WAITING, "{}", jobs.len());
+            planned += jobs.len();
+            for Job { target, service, .. } in jobs {
+                sender.send((target.stamp, service, Err("no".to_owned()))).expect("a receiver");
+            }
+        }
+        std::fs::remove_dir_all(directory).expect("the directory");
     }
 }

@@ -121,7 +121,9 @@ impl Prepared {
             let ring_bytes = (RING as usize) << 20;
             let carried = Carried::new(executable, plan, ring_bytes, BTreeSet::new());
             let told = |error: capture::Error| format!("{:#}", anyhow::Error::from(error));
-            carried.map(Arc::new).map_err(told)
+            let carried = carried.map_err(told)?;
+            carried.read_from(self.target.stamp);
+            Ok(Arc::new(carried))
         };
         self.carried.get_or_init(made).clone()
     }

@@ -50,10 +50,15 @@ impl Supervisor {
                 Visit::Asks(asking) => {
                     // One that has only just begun may not have been met.
                     self.meet(asking.pid);
-                    if let Some(target) = self.targets.get_mut(&asking.pid) {
-                        target.asked = true;
+                    // A program asks once, at its start; what asks on and on is not heard again.
+                    let target = self.targets.get_mut(&asking.pid);
+                    match target.filter(|target| !target.asked) {
+                        Some(target) => {
+                            target.asked = true;
+                            self.waiting.push(asking);
+                        }
+                        None => asking.answer(None),
                     }
-                    self.waiting.push(asking);
                 }
                 Visit::Carries(injected) => self.take_injected(*injected),
                 Visit::Failed { pid, reason } => {
@@ -112,11 +117,15 @@ impl Supervisor {
     }
 
     fn take_injected(&mut self, injected: Injected) {
-        let Injected { program, capture, .. } = injected;
+        let Injected { program, planned, capture } = injected;
         // Without a target the capture is dropped, which takes the code out.
         let Some(target) = self.targets.get_mut(&program.pid()) else { return };
         target.offered = None;
         let Some(prepared) = target.prepared.clone() else { return };
+        // Its number may be another program's by now, whose plan is another one.
+        if !prepared.carried().is_ok_and(|own| Arc::ptr_eq(&own, &planned)) {
+            return;
+        }
         match prepared.adopt(Box::new(capture), self.clock) {
             Ok(begun) => {
                 target.way = Way::Preload;
