@@ -66,6 +66,13 @@ impl Container {
 impl Match {
     /// Whether a process is meant: by one of the alternatives of each kind that is given.
     pub fn takes(&self, candidate: &Candidate) -> bool {
+        let is_port = |port: &u16| candidate.ports.contains(port);
+        self.takes_but_for_ports(candidate)
+            && (self.port.is_empty() || self.port.iter().any(is_port))
+    }
+
+    /// Whether it would be if it listened on the right port.
+    pub fn takes_but_for_ports(&self, candidate: &Candidate) -> bool {
         let one = |globs: &[crate::Glob], text: &str| {
             globs.is_empty() || globs.iter().any(|glob| glob.matches(text))
         };
@@ -75,7 +82,6 @@ impl Match {
         one(&self.exe, exe)
             && one(&self.command, &candidate.command)
             && one(&self.cgroup, &candidate.cgroup)
-            && (self.port.is_empty() || self.port.iter().any(|port| candidate.ports.contains(port)))
             && (self.container.is_empty()
                 || container()
                     .is_some_and(|found| self.container.iter().any(|named| found.is(named))))

@@ -212,6 +212,14 @@ impl Config {
         self.services.iter().position(|service| service.matching.takes(candidate))
     }
 
+    /// Whether another service would take a process, or one would that none takes, if that began to listen on the
+    /// right port.
+    pub fn awaits_port(&self, candidate: &crate::Candidate) -> bool {
+        let before = self.services.iter().take_while(|service| !service.matching.takes(candidate));
+        let mut asking = before.filter(|service| !service.matching.port.is_empty());
+        asking.any(|service| service.matching.takes_but_for_ports(candidate))
+    }
+
     /// Whether a port is asked for, which takes a while to find out.
     pub fn asks_for_ports(&self) -> bool {
         self.services.iter().any(|service| !service.matching.port.is_empty())

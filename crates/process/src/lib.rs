@@ -36,6 +36,7 @@ pub use maps::{Mapping, Maps};
 pub use memory::ProcessMemory;
 pub use memory_room::{MemoryRoom, memory_room};
 pub use opened::Process;
+pub use place::Listener;
 pub use privilege::{Capabilities, Capability, Restrictions, is_ignored, why_inaccessible};
 pub use usage::{ImageStamp, NetworkBytes, Usage, UsageReader};
 pub use user::User;

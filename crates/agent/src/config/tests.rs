@@ -154,3 +154,24 @@ fn what_is_no_toml_is_told_with_its_place() {
     let wrong = Config::parse("[agent]\nlisten = \"a\"\nlisten = \"b\"\n").unwrap_err();
     assert_eq!(wrong.place.line, 3, "{wrong}");
 }
+
+#[test]
+fn a_port_is_awaited_where_it_would_change_something() {
+    use crate::Candidate;
+    let text = "[[service]]\nname = \"a\"\nmatch = { exe = \"/a\", port = 80 }\n\
+                [[service]]\nname = \"b\"\nmatch = { exe = \"/b\" }\n\
+                [[service]]\nname = \"c\"\nmatch = { port = 81 }\n";
+    let config = Config::parse(text).unwrap();
+    let found = |exe: &str, ports: &[u16]| {
+        let ports = ports.to_vec();
+        let candidate = Candidate { exe: exe.to_owned(), ports, ..Candidate::default() };
+        (config.service_of(&candidate), config.awaits_port(&candidate))
+    };
+    assert_eq!(found("/a", &[]), (None, true));
+    assert_eq!(found("/a", &[80]), (Some(0), false));
+    assert_eq!(found("/a", &[81]), (Some(2), true));
+    assert_eq!(found("/b", &[]), (Some(1), false));
+    assert_eq!(found("/c", &[]), (None, true));
+    assert_eq!(found("/c", &[80, 81]), (Some(2), false));
+    assert!(config.asks_for_ports());
+}
