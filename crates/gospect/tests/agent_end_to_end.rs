@@ -7,26 +7,14 @@ mod service;
 
 use common::{Directory, fixture, path_text, text, until};
 use serde_json::Value;
-use service::{Agent, Collector, LIMIT, Prometheus, ask, free_address};
+use service::{
+    Agent, Collector, LIMIT, Prometheus, Started, ask, free_address, listening, preloaded,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
-use testkit::{Fixture, Mode, Running, newest, signal_process, toolchain};
-
-/// How many programs may wait for their plan in vain on a loaded machine.
-const ATTEMPTS: usize = 10;
-
-/// What the agent has started, which goes on when the agent ends.
-struct Started(u32);
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        if Path::new("/proc").join(self.0.to_string()).exists() {
-            signal_process(self.0, "KILL");
-        }
-    }
-}
+use testkit::{Fixture, Mode, Running, newest, toolchain};
 
 /// A service: its process, where it listens, what it is asked.
 struct Service {
@@ -34,31 +22,6 @@ struct Service {
     pid: u32,
     address: String,
     requests: usize,
-}
-
-fn listening(running: &Running) -> String {
-    text(&running.wait_for("listening", LIMIT)["addr"])
-}
-
-/// The one process of a service, once the agent tells of it.
-fn pid_of(agent: &Agent, service: &str) -> u32 {
-    let mut found = Vec::new();
-    until("a process of the service", || {
-        found = list(&agent.status(), "processes");
-        found.retain(|process| process["service"] == service);
-        !found.is_empty()
-    });
-    let [process] = &found[..] else { panic!("{service}: {found:#?}") };
-    u32::try_from(whole(&process["pid"])).expect("a process id")
-}
-
-/// A program with the library in it, through the variable of its loader.
-fn preloaded(program: &Path, socket: &Path) -> (Running, String) {
-    let mut command = Command::new(program);
-    command.env("LD_PRELOAD", gospect_preload::PATH).env("GOSPECT_AGENT_SOCKET", socket);
-    let running = Running::spawn(command);
-    let address = listening(&running);
-    (running, address)
 }
 
 /// Caddy in a mount namespace with an `/etc/ld.so.preload` of its own, where the agent's socket is where the library
@@ -84,19 +47,6 @@ fn caddy(directory: &Path, program: &Path) -> (Running, String) {
         TcpStream::connect(&address).is_ok()
     });
     (running, address)
-}
-
-/// Starts a program until it carries its plan by itself.
-fn carrying(agent: &Agent, start: impl Fn() -> (Running, String)) -> (Running, String) {
-    for _ in 0..ATTEMPTS {
-        let (running, address) = start();
-        let is_watched = |process: &Value| process["capture"]["backend"].is_string();
-        let process = agent.wait(running.pid(), "watched", is_watched);
-        if process["capture"]["way"] == "preload" {
-            return (running, address);
-        }
-    }
-    panic!("no program carries its plan: {:#}\n{}", agent.status(), agent.running.stderr());
 }
 
 /// What a collector has received.
@@ -215,10 +165,10 @@ fn root_services_of_every_kind_arrive_once() {
     let config = directory.file("gospect.toml");
     let mut agent = Agent::start(&config, &file, &[path_text(&started)]);
     let started_address = listening(&agent.running);
-    let started = Started(pid_of(&agent, "of started"));
+    let started = Started(agent.pid_of("of started"));
     until("plans of all that the file names", || agent.status()["preload"]["ready"] == 4);
-    let (asking, asking_address) = carrying(&agent, || preloaded(&asking, &socket));
-    let (caddy, caddy_address) = carrying(&agent, || caddy(directory.path(), &debians));
+    let (asking, asking_address) = agent.carrying(|| preloaded(&asking, &socket));
+    let (caddy, caddy_address) = agent.carrying(|| caddy(directory.path(), &debians));
     let prometheus = Prometheus::start(directory.path(), &agent.address);
 
     let made = |name, pid, address: &str, requests| {

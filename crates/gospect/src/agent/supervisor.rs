@@ -3,6 +3,8 @@
 
 mod door;
 mod finding;
+mod leftovers;
+mod ports;
 mod telling;
 
 use super::board::Board;
@@ -23,7 +25,9 @@ use agent::Way;
 use agent::status::ConfigStatus;
 use anyhow::Context as _;
 use finding::Strangers;
+use leftovers::clean;
 use output::Clock;
+use ports::Awaiting;
 use process::{Held, Process, UsageReader};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -52,11 +56,16 @@ pub struct Supervisor {
     discovery: Option<Discovery>,
     targets: BTreeMap<u32, Target>,
     strangers: Strangers,
+    awaiting: Awaiting,
+    /// Whether what others have left was looked for.
+    is_swept: bool,
     usages: UsageReader,
     /// Where preloaded programs ask, and who waits there.
     door: Option<Door>,
     waiting: Vec<Asking>,
     child: Option<Held>,
+    /// Whether it was said how that has ended.
+    is_told: bool,
     last_look: Instant,
     last_told: Instant,
     last_expected: Instant,
@@ -87,10 +96,13 @@ impl Supervisor {
             monitor,
             targets: BTreeMap::new(),
             strangers: Strangers::default(),
+            awaiting: Awaiting::default(),
+            is_swept: false,
             usages: UsageReader::new(),
             door: None,
             waiting: Vec::new(),
             child: None,
+            is_told: false,
             last_look: Instant::now(),
             last_told: Instant::now(),
             last_expected: Instant::now(),
@@ -119,27 +131,35 @@ impl Supervisor {
 
     /// Watches until it is asked to end, or the command has ended.
     pub fn run(mut self) -> anyhow::Result<Outcome> {
+        let mut outcome = Outcome::Done;
         while !self.signals.ends() {
             if self.signals.reloads() {
                 self.reload();
             }
             self.round();
-            let is_over = match &mut self.child {
-                Some(child) => child.try_wait()?.is_some(),
-                None => false,
-            };
-            if is_over && self.discovery.is_none() {
-                break;
+            let status = self.child.as_mut().map(Held::try_wait).transpose()?.flatten();
+            if let Some(status) = status {
+                if !std::mem::replace(&mut self.is_told, true)
+                    && !status.success()
+                    && !self.args.quiet
+                {
+                    sink::say(format_args!("the command has ended: {status}"));
+                }
+                if self.discovery.is_none() {
+                    outcome = if status.code().is_some() { outcome } else { Outcome::Grave };
+                    break;
+                }
             }
             self.rest();
         }
         self.end();
-        Ok(Outcome::Done)
+        Ok(outcome)
     }
 
     /// One round of everything.
     fn round(&mut self) {
         self.find();
+        self.follow_ports();
         self.answer();
         self.advance();
         self.read();
@@ -178,11 +198,15 @@ impl Supervisor {
             Look::At(pids) => pids,
             Look::AtAll(pids) => {
                 self.strangers.retain(&pids);
+                self.awaiting.retain(&pids);
                 pids
             }
         };
-        for pid in pids {
+        for &pid in &pids {
             self.meet(pid);
+        }
+        if !std::mem::replace(&mut self.is_swept, true) {
+            self.sweep(&pids);
         }
     }
 
@@ -211,8 +235,7 @@ impl Supervisor {
                 true => "the configuration leaves out what runs already",
                 false => "the configuration wants metrics only",
             };
-            target.stage = Stage::Off(reason.to_owned());
-            return;
+            return self.leave(pid, reason.to_owned());
         }
         if target.prepared.is_none() {
             let process = &target.process;
@@ -221,7 +244,7 @@ impl Supervisor {
             match self.planner.of(file, &service, open) {
                 None => return target.stage = Stage::Planning,
                 Some(Ok(prepared)) => target.prepared = Some(prepared),
-                Some(Err(reason)) => return target.stage = Stage::Off(reason),
+                Some(Err(reason)) => return self.leave(pid, reason),
             }
         }
         let Some(prepared) = target.prepared.clone() else { return };
@@ -229,12 +252,8 @@ impl Supervisor {
             return target.stage = Stage::Planning;
         }
         let backend = target.backend();
-        // Of a gospect that was killed, maybe of this very agent.
-        if capture_trampoline::has_leftovers(pid)
-            && let Err(error) = capture_trampoline::remove_leftovers(pid)
-        {
-            let error = anyhow::Error::from(error);
-            return target.failed(format!("code of gospect is in it: {error:#}"));
+        if let Err(reason) = clean(pid) {
+            return target.failed(reason);
         }
         match prepared.install(pid, backend, &target.dropped, self.clock, None) {
             Ok(begun) => {

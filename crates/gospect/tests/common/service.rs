@@ -7,10 +7,13 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
-use testkit::{Fixture, Recipe, Running, toolchain};
+use testkit::{Fixture, Recipe, Running, signal_process, toolchain};
 
 /// How long one thing may take before a test gives up.
 pub const LIMIT: Duration = Duration::from_secs(120);
+
+/// How many programs may wait for their plan in vain on a loaded machine.
+const ATTEMPTS: usize = 10;
 
 /// What the collector's modules are written for.
 const GO: &str = "1.26.6";
@@ -90,6 +93,33 @@ impl Agent {
         }
     }
 
+    /// The one process of a service, once it tells of it.
+    pub fn pid_of(&self, service: &str) -> u32 {
+        let start = Instant::now();
+        loop {
+            let status = self.status();
+            let all = status["processes"].as_array().expect("a list");
+            let found: Vec<_> = all.iter().filter(|one| one["service"] == service).collect();
+            if let [process] = found[..] {
+                return process["pid"].as_u64().and_then(|pid| pid.try_into().ok()).expect("a pid");
+            }
+            assert!(found.is_empty() && start.elapsed() < LIMIT, "{service}: {status:#}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Starts a program until it carries its plan by itself.
+    pub fn carrying(&self, start: impl Fn() -> (Running, String)) -> (Running, String) {
+        for _ in 0..ATTEMPTS {
+            let (running, address) = start();
+            let process = self.wait(running.pid(), "watched", is_watched);
+            if process["capture"]["way"] == "preload" {
+                return (running, address);
+            }
+        }
+        panic!("no program carries its plan: {:#}\n{}", self.status(), self.running.stderr());
+    }
+
     /// Ends it, and gives what it said.
     pub fn stop(mut self) -> String {
         self.running.signal("TERM");
@@ -97,6 +127,37 @@ impl Agent {
         assert!(status.success(), "{status}: {}", self.running.stderr());
         self.running.stderr()
     }
+}
+
+/// Whether there is a capture of a process, by what the agent says of it.
+pub fn is_watched(process: &Value) -> bool {
+    process["capture"]["backend"].is_string()
+}
+
+/// What the agent has started, which goes on when the agent ends.
+pub struct Started(pub u32);
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if Path::new("/proc").join(self.0.to_string()).exists() {
+            signal_process(self.0, "KILL");
+        }
+    }
+}
+
+/// Where a fixture says that it listens.
+pub fn listening(running: &Running) -> String {
+    let line = running.wait_for("listening", LIMIT);
+    line["addr"].as_str().expect("an address").to_owned()
+}
+
+/// A program with the library in it, through the variable of its loader.
+pub fn preloaded(program: &Path, socket: &Path) -> (Running, String) {
+    let mut command = Command::new(program);
+    command.env("LD_PRELOAD", gospect_preload::PATH).env("GOSPECT_AGENT_SOCKET", socket);
+    let running = Running::spawn(command);
+    let address = listening(&running);
+    (running, address)
 }
 
 /// Writes a configuration that listens on a free port of loopback.

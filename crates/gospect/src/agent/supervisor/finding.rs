@@ -7,7 +7,7 @@ use crate::agent::target::{Stage, Target};
 use crate::monitor::service_of;
 use agent::status::{Activity, ProcessStatus};
 use agent::{Candidate, Glob, Requests, Service, container_of};
-use process::{FileIdentity, FileStamp, Process};
+use process::{FileIdentity, FileStamp, ImageStamp, Process};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ const OTHERS: usize = 4096;
 #[derive(Default)]
 pub struct Strangers {
     /// What they run; they are looked at again when that is something else.
-    seen: HashMap<u32, Option<FileIdentity>>,
+    seen: HashMap<u32, (Option<FileIdentity>, ImageStamp)>,
     /// Files that are no Go programs.
     others: HashSet<FileStamp>,
 }
@@ -33,12 +33,17 @@ impl Strangers {
         }
     }
 
-    fn knows(&self, pid: u32, file: Option<FileIdentity>) -> bool {
-        self.seen.get(&pid) == Some(&file)
+    fn knows(&self, pid: u32, file: Option<FileIdentity>, stamp: ImageStamp) -> bool {
+        self.seen.get(&pid) == Some(&(file, stamp))
     }
 
-    fn pass(&mut self, pid: u32, file: Option<FileIdentity>) {
-        self.seen.insert(pid, file);
+    fn pass(&mut self, pid: u32, file: Option<FileIdentity>, stamp: ImageStamp) {
+        self.seen.insert(pid, (file, stamp));
+    }
+
+    /// Forgets a process.
+    pub fn forget(&mut self, pid: u32) {
+        self.seen.remove(&pid);
     }
 
     fn clear(&mut self) {
@@ -76,15 +81,16 @@ impl Supervisor {
         }
         let ports = self.loaded.config.asks_for_ports();
         // With ports in the configuration a process may begin to listen later.
-        if self.strangers.knows(pid, file) && !ports {
+        if self.strangers.knows(pid, file, stamp) && !ports {
             return;
         }
         let state = process.executable().ok().and_then(|file| file.stamp());
         if state.is_some_and(|state| self.strangers.others.contains(&state)) {
             return;
         }
-        self.strangers.pass(pid, file);
+        self.strangers.pass(pid, file, stamp);
         let found = candidate(&process, ports);
+        self.awaiting.note(&process, ports && self.loaded.config.awaits_port(&found));
         let Some(at) = self.loaded.config.service_of(&found) else { return };
         let Some(service) = self.loaded.config.services.get(at).cloned() else { return };
         // What runs there nobody may know: then its command line has to be meant.
@@ -146,12 +152,14 @@ impl Supervisor {
     /// After the configuration has changed: processes whose service is the same stay as they are.
     pub(super) fn match_anew(&mut self) {
         self.strangers.clear();
+        self.awaiting.clear();
         let config = self.loaded.config.clone();
         for pid in self.targets.keys().copied().collect::<Vec<_>>() {
             let Some(target) = self.targets.get_mut(&pid) else { continue };
             let is_child = self.child.as_ref().is_some_and(|child| child.pid() == pid);
             if config.asks_for_ports() {
                 target.candidate.ports = target.process.listening_ports();
+                self.awaiting.note(&target.process, config.awaits_port(&target.candidate));
             }
             let service = config.service_of(&target.candidate);
             let service = service.and_then(|at| config.services.get(at)).cloned();
