@@ -4,6 +4,7 @@ use agent::status::DiscoveryStatus;
 use process::ExecEvents;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeSet;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 /// How often all processes are looked at when the kernel tells of new programs.
@@ -38,16 +39,13 @@ impl Discovery {
         Self { events, last: None, count: 0 }
     }
 
-    /// Waits until there is something to look at, at most `timeout`.
-    pub fn wait(&self, timeout: Duration) {
+    /// Waits until there is something to look at, or `also` is readable, at most `timeout`.
+    pub fn wait(own: Option<&Self>, also: Option<BorrowedFd<'_>>, timeout: Duration) {
         let timeout = Timespec::try_from(timeout).ok();
-        match &self.events {
-            Ok(events) => {
-                let mut fds = [PollFd::new(events, PollFlags::IN)];
-                _ = poll(&mut fds, timeout.as_ref());
-            }
-            Err(_) => _ = poll(&mut [], timeout.as_ref()),
-        }
+        let events = own.and_then(|own| own.events.as_ref().ok()).map(AsFd::as_fd);
+        let fds = events.into_iter().chain(also);
+        let mut fds: Vec<_> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        _ = poll(&mut fds, timeout.as_ref());
     }
 
     /// What is to be looked at now.

@@ -4,6 +4,8 @@
 //! yet. Whoever waits longer than [`PATIENCE`] is sent away, and gets what an attach can do.
 
 use capture_trampoline::preload::{Agent, Injected, Options, Planned, Program, Server};
+use rustix::event::{EventfdFlags, eventfd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
@@ -52,21 +54,26 @@ impl Asking {
 pub struct Door {
     server: Server,
     visits: Receiver<Visit>,
+    /// Readable when somebody came.
+    bell: Arc<OwnedFd>,
 }
 
 impl Door {
     /// Listens at `path`.
     ///
-    /// Errors: as [`Server::start`].
-    pub fn open(path: &Path) -> Result<Self, capture_trampoline::Error> {
+    /// Errors: as [`Server::start`], and that there are no descriptors left.
+    pub fn open(path: &Path) -> anyhow::Result<Self> {
         let (visits, taken) = channel();
+        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let options = Options { path: path.to_owned(), ..Options::default() };
-        let server = Server::start(options, Arc::new(Keeper(visits)))?;
-        Ok(Self { server, visits: taken })
+        let server = Server::start(options, Arc::new(Keeper { visits, bell: Arc::clone(&bell) }))?;
+        Ok(Self { server, visits: taken, bell })
     }
 
     /// Who came since the last look; does not wait.
     pub fn visits(&self) -> Vec<Visit> {
+        // First: who comes from here on rings again.
+        _ = rustix::io::read(&self.bell, &mut [0; 8]);
         self.visits.try_iter().collect()
     }
 
@@ -78,21 +85,40 @@ impl Door {
     }
 }
 
-struct Keeper(Sender<Visit>);
+impl AsFd for Door {
+    /// Readable when somebody came.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+}
+
+struct Keeper {
+    visits: Sender<Visit>,
+    bell: Arc<OwnedFd>,
+}
+
+impl Keeper {
+    /// `None` when the agent is about to end.
+    fn tell(&self, visit: Visit) -> Option<()> {
+        self.visits.send(visit).ok()?;
+        _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        Some(())
+    }
+}
 
 impl Agent for Keeper {
     fn decide(&self, program: &Program) -> Option<Arc<Planned>> {
         let (answer, answered) = sync_channel(1);
         let asking = Asking { pid: program.pid(), since: Instant::now(), answer };
-        self.0.send(Visit::Asks(asking)).ok()?;
+        self.tell(Visit::Asks(asking))?;
         answered.recv_timeout(PATIENCE).ok().flatten()
     }
 
     fn injected(&self, injected: Injected) {
-        _ = self.0.send(Visit::Carries(Box::new(injected)));
+        _ = self.tell(Visit::Carries(Box::new(injected)));
     }
 
     fn failed(&self, program: &Program, reason: &str) {
-        _ = self.0.send(Visit::Failed { pid: program.pid(), reason: reason.to_owned() });
+        _ = self.tell(Visit::Failed { pid: program.pid(), reason: reason.to_owned() });
     }
 }

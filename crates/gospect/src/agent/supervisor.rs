@@ -30,6 +30,7 @@ use output::Clock;
 use ports::Awaiting;
 use process::{Held, Process, UsageReader};
 use std::collections::BTreeMap;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -185,11 +186,10 @@ impl Supervisor {
             Stage::Off(_) => now + REST,
         });
         let pause = due.min().map_or(REST, |next| next.saturating_duration_since(now)).min(REST);
-        let pause = if self.door.is_some() { pause.min(Duration::from_millis(20)) } else { pause };
-        match &self.discovery {
-            Some(discovery) => discovery.wait(pause),
-            None => std::thread::sleep(pause),
-        }
+        let is_asked = !self.waiting.is_empty();
+        let pause = if is_asked { pause.min(Duration::from_millis(20)) } else { pause };
+        let door = self.door.as_ref().map(AsFd::as_fd);
+        Discovery::wait(self.discovery.as_ref(), door, pause);
     }
 
     fn find(&mut self) {

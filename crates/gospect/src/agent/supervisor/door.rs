@@ -22,7 +22,7 @@ impl Supervisor {
             match Door::open(path) {
                 Ok(door) => self.door = Some(door),
                 Err(error) => {
-                    let error = format!("{:#}", anyhow::Error::from(error));
+                    let error = format!("{error:#}");
                     crate::sink::say(format_args!("no preloaded programs are served: {error}"));
                     status.error = Some(error);
                 }
@@ -92,7 +92,8 @@ impl Supervisor {
         let Some(target) = self.targets.get_mut(&pid) else { return Some(None) };
         let service = Arc::clone(&target.service);
         let is_wanted = service.is_instrumented() && service.inject.contains(&Way::Preload);
-        if !is_wanted || !matches!(target.stage, Stage::Planning) {
+        // One that is not to be attached to is left alone by now, and may ask all the same.
+        if !is_wanted || matches!(target.stage, Stage::Watched(_)) {
             return Some(None);
         }
         let process = &target.process;
