@@ -70,7 +70,7 @@ pub struct Service {
     pub inject: Vec<Way>,
     /// Share of a CPU that this may cost each process, percent.
     pub budget: Option<f64>,
-    /// Whether statements of databases are told as they are.
+    /// Whether statements of databases are told, their literals masked.
     pub sql: bool,
     /// Whether queries of URLs are told.
     pub queries: bool,

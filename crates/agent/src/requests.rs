@@ -233,6 +233,7 @@ impl Requests {
 fn tag(value: &Attribute) -> Tag {
     match value {
         Attribute::Text(text) => Tag::Text(cut(text)),
+        Attribute::Texts(_) => Tag::Text(cut(&value.to_string())),
         Attribute::Int(number) => Tag::Int(*number),
         Attribute::Bool(yes) => Tag::Bool(*yes),
     }
@@ -264,11 +265,11 @@ pub(crate) mod tests {
             is_finished: true,
             status: if status < 500 { Status::Unset } else { Status::Error },
             attributes: vec![
-                ("http.request.method", Attribute::Text("GET".to_owned())),
-                ("http.response.status_code", Attribute::Int(status)),
-                ("http.route", Attribute::Text(route.to_owned())),
-                ("url.path", Attribute::Text("/secret".to_owned())),
-                ("url.scheme", Attribute::Text("http".to_owned())),
+                ("http.request.method".into(), Attribute::Text("GET".to_owned())),
+                ("http.response.status_code".into(), Attribute::Int(status)),
+                ("http.route".into(), Attribute::Text(route.to_owned())),
+                ("url.path".into(), Attribute::Text("/secret".to_owned())),
+                ("url.scheme".into(), Attribute::Text("http".to_owned())),
             ],
             unavailable: Vec::new(),
             events: Vec::new(),
@@ -310,14 +311,14 @@ pub(crate) mod tests {
         requests.span(&Span { is_finished: false, ..request("/a", 200, 1) });
         let mut rpc = request("/c", 200, 30);
         rpc.kind = SpanKind::Client;
-        rpc.attributes = vec![("rpc.system", Attribute::Text("grpc".to_owned()))];
+        rpc.attributes = vec![("rpc.system".into(), Attribute::Text("grpc".to_owned()))];
         requests.span(&rpc);
-        rpc.attributes = vec![("db.system.name", Attribute::Text("sqlite".to_owned()))];
+        rpc.attributes = vec![("db.system.name".into(), Attribute::Text("sqlite".to_owned()))];
         requests.span(&rpc);
         rpc.parent_by = Some(Witness::Rows);
         requests.span(&rpc);
         rpc.parent_by = None;
-        rpc.attributes = vec![("messaging.system", Attribute::Text("kafka".to_owned()))];
+        rpc.attributes = vec![("messaging.system".into(), Attribute::Text("kafka".to_owned()))];
         requests.span(&rpc);
         requests.call("main.f", 1_500);
         let expected = "\

@@ -28,7 +28,8 @@ use wire::Record;
 /// The functions that are watched: those of sensors, and those that are asked for, to which the exclusions
 /// apply.
 pub fn selection(choice: &SpanChoice, asked: Selection) -> Selection {
-    let sensors = sensors::selection(SensorOptions { queries: choice.queries }).wanted;
+    let options = SensorOptions { queries: choice.queries, headers: choice.headers.clone() };
+    let sensors = sensors::selection(&options).wanted;
     let always = sensors.len();
     let wanted = sensors.into_iter().chain(asked.wanted).collect();
     Selection { wanted, always, ..asked }

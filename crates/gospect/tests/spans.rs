@@ -87,11 +87,14 @@ fn root_trees_are_shown_of_a_running_process() {
     let expected = "\
 > GET 200 http:///chain
   GET /chain 200 /chain
-    > GET 200 http:///stock?secret=1
-      GET /stock 200 /stock?secret=1
+    > GET 200 http:///stock?secret=REDACTED
+      GET /stock 200 /stock?secret=REDACTED
 ";
     assert_eq!(chain, expected);
-    assert!(lines.contains(&"GET /plain/ 200 /plain/item?secret=1\n".to_owned()), "{lines:?}");
+    assert!(
+        lines.contains(&"GET /plain/ 200 /plain/item?secret=REDACTED\n".to_owned()),
+        "{lines:?}"
+    );
 }
 
 /// Every process of a file: those that come later too, told apart by their ids.

@@ -3,13 +3,15 @@
 use crate::exporter::{Origin, Sourced};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
+use opentelemetry_proto::tonic::common::v1::{
+    AnyValue, ArrayValue, InstrumentationScope, KeyValue,
+};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::span as message;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as Message, Status};
 use output::Clock;
-use sensors::{Attribute, Link, Span, SpanContext, SpanEvent, SpanKind, Witness};
+use sensors::{Attribute, Link, Name, Span, SpanContext, SpanEvent, SpanKind, Witness};
 use std::sync::Arc;
 
 /// `SpanFlags` of the protocol: the trace is sampled; whether the parent is in another process is known;
@@ -142,13 +144,17 @@ fn unix_ns(clock: &Clock, ts_ns: u64) -> u64 {
     u64::try_from(clock.unix_ns(ts_ns)).unwrap_or(0)
 }
 
-fn pairs(attributes: &[(&'static str, Attribute)]) -> Vec<KeyValue> {
+fn pairs(attributes: &[(Name, Attribute)]) -> Vec<KeyValue> {
     attributes.iter().map(|(name, value)| pair(name, value)).collect()
 }
 
 fn pair(key: &str, value: &Attribute) -> KeyValue {
     let value = match value {
         Attribute::Text(text) => Value::StringValue(text.clone()),
+        Attribute::Texts(texts) => {
+            let text = |text: &String| AnyValue { value: Some(Value::StringValue(text.clone())) };
+            Value::ArrayValue(ArrayValue { values: texts.iter().map(text).collect() })
+        }
         Attribute::Int(number) => Value::IntValue(*number),
         Attribute::Bool(yes) => Value::BoolValue(*yes),
     };

@@ -6,6 +6,7 @@
 //! it leads to, in the file as in time.
 
 use serde::Serialize;
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Write};
@@ -28,7 +29,7 @@ pub(crate) struct Slice<'a> {
     pub(crate) dur: f64,
     pub(crate) pid: u64,
     pub(crate) tid: u64,
-    pub(crate) args: BTreeMap<&'static str, String>,
+    pub(crate) args: BTreeMap<Cow<'static, str>, String>,
 }
 
 /// One end of an arrow: `s` or `f`.

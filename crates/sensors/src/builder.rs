@@ -210,7 +210,7 @@ impl SpanBuilder {
         let values = watched.at_entry(call);
         let key = (call.pid, call.goid);
         match watched.role {
-            Role::ServerRequest => {
+            Role::ServerRequest | Role::ServerRun => {
                 self.close_answered(key, out);
                 self.begin_server(call, &values);
             }
@@ -259,6 +259,7 @@ impl SpanBuilder {
         let key = (call.pid, call.goid);
         match watched.role {
             Role::ServerRequest => self.answered(call, out),
+            Role::ServerRun => self.ran(call, out),
             Role::ClientRequest | Role::Database(_) => {
                 let Some(mut open) = self.take(key, call.id) else { return };
                 // Where records were lost it may be the return of a later call.
@@ -266,14 +267,7 @@ impl SpanBuilder {
                     return self.ended(open, call, out);
                 }
                 if values.bytes(Field::ErrorText).is_ok_and(|(text, _)| text == OVER) {
-                    if let Some(split) = &mut self.split {
-                        split.forget(key, open.context.span);
-                    }
-                    if let Some(calls) = &mut self.calls {
-                        calls.forget_span(open.context.span);
-                    }
-                    self.forget(&open);
-                    return;
+                    return self.none_after_all(&open);
                 }
                 let has_status = watched.role == Role::ClientRequest;
                 open.response(call.end, &values, has_status, &mut |descriptor| {
@@ -298,8 +292,10 @@ impl SpanBuilder {
                 let Some(open) = id.map(|open| open.call).and_then(|id| self.take(key, id)) else {
                     return;
                 };
-                let is_certain = open.answered.is_some_and(|(_, is_certain)| is_certain);
+                // Without an answer it is within the handler's call.
+                let is_certain = open.answered.is_none_or(|(_, is_certain)| is_certain);
                 self.end(open, call.end_ns, is_certain && call.end_exact, out);
+                self.settle(key);
             }
             Role::Route => {
                 if let Ok(pattern) = values.text(Field::Pattern)
@@ -316,6 +312,12 @@ impl SpanBuilder {
                     && let Some(open) = self.answering(call.pid, response)
                 {
                     open.is_hijacked = true;
+                    if open.is_preface() {
+                        let (key, id) = ((open.pid, open.goid), open.call);
+                        if let Some(open) = self.take(key, id) {
+                            self.none_after_all(&open);
+                        }
+                    }
                 }
             }
             Role::ServerHeader | Role::RpcStatus | Role::RpcStreamEnd => {}
@@ -324,6 +326,12 @@ impl SpanBuilder {
 
     fn begin_server(&mut self, call: &Call, values: &Values<'_>) {
         let key = (call.pid, call.goid);
+        let response = values.address(Field::Response);
+        let around = self.goroutines.get(&key).and_then(|spans| spans.last());
+        // One server hands the request to another one.
+        if response.is_some() && around.is_some_and(|open| open.response_at == response) {
+            return;
+        }
         let header = values.traceparent();
         let incoming = header.as_ref().ok().copied().flatten().and_then(trace_context::parse);
         let named = incoming.map(|parent| parent.context);
@@ -333,9 +341,9 @@ impl SpanBuilder {
         let (name, attributes) = http::server_request(values);
         let mut open = Open::new(call, SpanKind::Server, name, attributes);
         if let Err(reason) = header {
-            open.attributes.unavailable.push(("traceparent", reason.to_owned()));
+            open.attributes.lack("traceparent", reason);
         }
-        open.response_at = values.address(Field::Response);
+        open.response_at = response;
         open.context_at = values.address(Field::Context);
         open.sampled = incoming.map(|parent| parent.is_sampled);
         self.begin(open, decision);
@@ -343,6 +351,11 @@ impl SpanBuilder {
 
     fn begin_client(&mut self, call: &Call, values: &Values<'_>) {
         let key = (call.pid, call.goid);
+        // One library's client hands the request to another one's.
+        let around = self.goroutines.get(&key).and_then(|spans| spans.last());
+        if around.is_some_and(|open| self.is_client_of_other(open, call.function)) {
+            return;
+        }
         let header = values.traceparent();
         let outgoing = header.as_ref().ok().copied().flatten().and_then(trace_context::parse);
         let named = outgoing.map(|own| own.context);
@@ -350,7 +363,7 @@ impl SpanBuilder {
         let (name, attributes) = http::client_request(values);
         let mut open = Open::new(call, SpanKind::Client, name, attributes);
         if let Err(reason) = header {
-            open.attributes.unavailable.push(("traceparent", reason.to_owned()));
+            open.attributes.lack("traceparent", reason);
         }
         open.sampled = outgoing.map(|own| own.is_sampled);
         self.begin(open, evidence.of_client());
@@ -476,6 +489,25 @@ impl SpanBuilder {
         self.ended(open, call, out);
     }
 
+    /// A handler is done and so is the response, which is told before; what is still open has failed.
+    fn ran(&mut self, call: &Call, out: &mut Vec<Span>) {
+        let key = (call.pid, call.goid);
+        let Some(mut open) = self.take(key, call.id) else { return };
+        if call.end == End::Return
+            && let Some(panicked) = self.panics.get(&key).cloned()
+        {
+            open.panicked(panicked);
+        }
+        self.ended(open, call, out);
+    }
+
+    /// Whether a span is a request that a client of another function sends.
+    fn is_client_of_other(&self, open: &Open, function: u32) -> bool {
+        let watched = self.watched.get(open.function as usize).and_then(Option::as_ref);
+        let is_client = watched.is_some_and(|watched| watched.role == Role::ClientRequest);
+        is_client && open.function != function
+    }
+
     /// Ends the span of a call.
     fn ended(&mut self, mut open: Open, call: &Call, out: &mut Vec<Span>) {
         let key = (call.pid, call.goid);
@@ -508,7 +540,7 @@ impl SpanBuilder {
             let (end_ns, is_exact) = open.answered.unwrap_or_default();
             if !open.attributes.known.iter().any(|(name, _)| *name == http::STATUS) {
                 let reason = "the end of the response was not seen".to_owned();
-                open.attributes.unavailable.push((http::STATUS, reason));
+                open.attributes.lack(http::STATUS, reason);
             }
             self.end(open, end_ns, is_exact, out);
         }
@@ -524,6 +556,17 @@ impl SpanBuilder {
             Some(split) => split.end(span, is_there),
             None => out.push(span),
         }
+    }
+
+    /// What seemed to be a span is none.
+    fn none_after_all(&mut self, open: &Open) {
+        if let Some(split) = &mut self.split {
+            split.forget((open.pid, open.goid), open.context.span);
+        }
+        if let Some(calls) = &mut self.calls {
+            calls.forget_span(open.context.span);
+        }
+        self.forget(open);
     }
 
     /// Takes an open span out of all tables. Gives how many of its tree are still open.

@@ -8,6 +8,8 @@
 pub enum Role {
     /// A server handles a request for as long as it runs.
     ServerRequest,
+    /// The same, all of it: the response is brought to its end within, and a panic is caught.
+    ServerRun,
     /// The header of a response is made for the wire.
     ServerHeader,
     /// A response is brought to its end, behind the handler.
@@ -224,6 +226,50 @@ const fn query(function: &'static str, entry: &'static [Read]) -> Sensor {
 /// The header as `net/http` writes names. All values of that name.
 const TRACEPARENT: &str = "req.Header[\"Traceparent\"]";
 
+/// What a server reads of a request `req`, with the expressions for where it answers.
+macro_rules! request {
+    ($($response:literal),* $(,)?) => {
+        &[
+            $(read(Field::Response, $response),)*
+            read(Field::Method, "req.Method"),
+            read(Field::Path, "req.URL.Path"),
+            read(Field::Query, "req.URL.RawQuery"),
+            read(Field::Host, "req.Host"),
+            read(Field::Protocol, "req.Proto"),
+            read(Field::Length, "req.ContentLength"),
+            read(Field::Peer, "req.RemoteAddr"),
+            read(Field::Tls, "&req.TLS.Version"),
+            read(Field::Context, "&req.ctx.(*context.cancelCtx).Context"),
+            // What net/http/internal/http2 has it in.
+            read(Field::Context, "&req.Context.(*context.cancelCtx).Context"),
+            read(Field::TraceParent, TRACEPARENT),
+        ]
+    };
+}
+
+/// What a client reads of a request, and of what comes of it. The results of net/http's function got names with Go 1.23.
+const SENT: &[Read] = &[
+    read(Field::Method, "req.Method"),
+    read(Field::Scheme, "req.URL.Scheme"),
+    read(Field::Host, "req.URL.Host"),
+    read(Field::Path, "req.URL.Path"),
+    read(Field::Query, "req.URL.RawQuery"),
+    read(Field::Length, "req.ContentLength"),
+    read(Field::TraceParent, TRACEPARENT),
+];
+const GOT: &[Read] = &[
+    read(Field::Status, "~r0.StatusCode"),
+    read(Field::Status, "_.StatusCode"),
+    read(Field::Error, "~r1"),
+    read(Field::Error, "err"),
+];
+
+/// A function that sends a request and waits for the header of the response.
+const fn client(function: &'static str) -> Sensor {
+    let role = Role::ClientRequest;
+    Sensor { function, role, entry: SENT, exit: GOT, context: Some("req.ctx") }
+}
+
 /// Of a response over HTTP/2. Its status is 0 as long as there is none: then it becomes 200.
 const STREAM: &[Read] = &[
     read(Field::Response, "&w.rws.status"),
@@ -290,22 +336,29 @@ pub const SENSORS: &[Sensor] = &[
     Sensor {
         function: "net/http.serverHandler.ServeHTTP",
         role: Role::ServerRequest,
-        entry: &[
-            read(Field::Response, "&rw.(*net/http.response).status"),
-            // HTTP/2, up to Go 1.26 and since.
-            read(Field::Response, "&rw.(*net/http.http2responseWriter).rws.status"),
-            read(Field::Response, "&rw.(net/http.http2ResponseWriter).rws.status"),
-            read(Field::Method, "req.Method"),
-            read(Field::Path, "req.URL.Path"),
-            read(Field::Query, "req.URL.RawQuery"),
-            read(Field::Host, "req.Host"),
-            read(Field::Protocol, "req.Proto"),
-            read(Field::Length, "req.ContentLength"),
-            read(Field::Peer, "req.RemoteAddr"),
-            read(Field::Tls, "&req.TLS.Version"),
-            read(Field::Context, "&req.ctx.(*context.cancelCtx).Context"),
-            read(Field::TraceParent, TRACEPARENT),
+        entry: request![
+            "&rw.(*net/http.response).status",
+            // HTTP/2, up to Go 1.26 and since; with the server of golang.org/x/net.
+            "&rw.(*net/http.http2responseWriter).rws.status",
+            "&rw.(net/http.http2ResponseWriter).rws.status",
+            "&rw.(*golang.org/x/net/http2.responseWriter).rws.status",
         ],
+        exit: &[],
+        context: None,
+    },
+    // HTTP/2 without TLS by golang.org/x/net, which hands requests to the program's handler itself: up to Go 1.26, and
+    // since, where it leaves the protocol to net/http.
+    Sensor {
+        function: "golang.org/x/net/http2.(*serverConn).runHandler",
+        role: Role::ServerRun,
+        entry: request!["&rw.rws.status"],
+        exit: &[],
+        context: None,
+    },
+    Sensor {
+        function: "net/http/internal/http2.(*serverConn).runHandler",
+        role: Role::ServerRun,
+        entry: request!["&rw.rws.status"],
         exit: &[],
         context: None,
     },
@@ -333,6 +386,13 @@ pub const SENSORS: &[Sensor] = &[
     },
     Sensor {
         function: "net/http/internal/http2.(*responseWriter).handlerDone",
+        role: Role::ServerFinish,
+        entry: STREAM,
+        exit: &[],
+        context: None,
+    },
+    Sensor {
+        function: "golang.org/x/net/http2.(*responseWriter).handlerDone",
         role: Role::ServerFinish,
         entry: STREAM,
         exit: &[],
@@ -367,27 +427,9 @@ pub const SENSORS: &[Sensor] = &[
         exit: &[read(Field::Error, "err")],
         context: None,
     },
-    Sensor {
-        function: "net/http.(*Transport).roundTrip",
-        role: Role::ClientRequest,
-        entry: &[
-            read(Field::Method, "req.Method"),
-            read(Field::Scheme, "req.URL.Scheme"),
-            read(Field::Host, "req.URL.Host"),
-            read(Field::Path, "req.URL.Path"),
-            read(Field::Query, "req.URL.RawQuery"),
-            read(Field::Length, "req.ContentLength"),
-            read(Field::TraceParent, TRACEPARENT),
-        ],
-        // The results got names with Go 1.23.
-        exit: &[
-            read(Field::Status, "~r0.StatusCode"),
-            read(Field::Status, "_.StatusCode"),
-            read(Field::Error, "~r1"),
-            read(Field::Error, "err"),
-        ],
-        context: Some("req.ctx"),
-    },
+    client("net/http.(*Transport).roundTrip"),
+    // The client of golang.org/x/net, where it is used without that of net/http.
+    client("golang.org/x/net/http2.(*Transport).RoundTrip"),
     // gRPC. Unary calls and streams, known methods and unknown ones go through this.
     Sensor {
         function: "google.golang.org/grpc.(*Server).handleStream",

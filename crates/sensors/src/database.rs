@@ -3,6 +3,7 @@
 use crate::catalog::Field;
 use crate::fields::Values;
 use crate::http::Attributes;
+use crate::mask;
 
 /// What database/sql speaks to is known by its driver alone.
 const SYSTEM: &str = "other_sql";
@@ -38,12 +39,12 @@ pub(crate) fn asked(
             Ok(statement) => {
                 let first = first_word(&statement);
                 if shown {
-                    attributes.text("db.query.text", statement);
+                    attributes.text("db.query.text", mask::statement(&statement));
                 }
                 first
             }
             Err(reason) => {
-                attributes.unavailable.push(("db.operation.name", reason.to_owned()));
+                attributes.lack("db.operation.name", reason);
                 None
             }
         },

@@ -32,9 +32,18 @@ pub fn diagnose(plan: &Plan) -> Vec<Diagnosis> {
     let has_sibling = |one: &Diagnosis| {
         // Each of these asks a database for a thing of its own.
         let is_alone = matches!(one.sensor.role, Role::Database(_));
-        !is_alone && all.iter().any(|other| other.sensor.role == one.sensor.role && is_there(other))
+        let is_sibling = |other: &&Diagnosis| of_kind(other.sensor) == of_kind(one.sensor);
+        !is_alone && all.iter().filter(is_sibling).any(is_there)
     };
     all.iter().filter(|one| is_there(one) || !has_sibling(one)).cloned().collect()
+}
+
+/// What a sensor is for.
+fn of_kind(sensor: &Sensor) -> Role {
+    match sensor.role {
+        Role::ServerRun => Role::ServerRequest,
+        role => role,
+    }
 }
 
 fn finding(plan: &Plan, sensor: &Sensor) -> Finding {
@@ -129,6 +138,6 @@ mod tests {
             Some(Finding::Refused("is too short".to_owned()))
         );
         assert_eq!(found("database/sql.(*DB).PingContext"), Some(Finding::Missing));
-        assert!(diagnoses.len() <= selection(SensorOptions::default()).wanted.len());
+        assert!(diagnoses.len() <= selection(&SensorOptions::default()).wanted.len());
     }
 }

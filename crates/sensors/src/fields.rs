@@ -1,8 +1,9 @@
 //! The values of a call by what they mean.
 
-use crate::catalog::{Field, Role, SENSORS};
-use probe::Plan;
+use crate::catalog::{Field, Role, SENSORS, Sensor};
+use crate::header;
 use probe::value::{Value, ValueSpec};
+use probe::{Plan, PlannedFunction};
 use timeline::Call;
 
 /// What `probe` says of a value that a nil pointer leads to.
@@ -14,23 +15,22 @@ pub(crate) struct Watched {
     pub(crate) role: Role,
     args: Vec<Option<Field>>,
     results: Vec<Option<Field>>,
+    /// Headers that were asked for: place among the arguments, name.
+    headers: Vec<(usize, String)>,
 }
 
 /// The functions of `plan` that sensors watch, by index.
 pub(crate) fn watched(plan: &Plan) -> Vec<Option<Watched>> {
-    let meaning = |specs: &[ValueSpec], reads: &[(Field, String)]| {
-        let field = |spec: &ValueSpec| reads.iter().find(|(_, text)| **text == *spec.name);
-        specs.iter().map(|spec| field(spec).map(|(field, _)| *field)).collect()
-    };
     let functions = plan.functions.iter().map(|function| {
         let sensor = SENSORS.iter().find(|sensor| sensor.function == function.name)?;
-        function.traced.then(|| Watched {
-            role: sensor.role,
-            args: meaning(&function.args, &sensor.at_entry()),
-            results: meaning(&function.results, &sensor.at_return()),
-        })
+        function.traced.then(|| Watched::new(function, sensor))
     });
     functions.collect()
+}
+
+fn meaning(specs: &[ValueSpec], reads: &[(Field, String)]) -> Vec<Option<Field>> {
+    let field = |spec: &ValueSpec| reads.iter().find(|(_, text)| **text == *spec.name);
+    specs.iter().map(|spec| field(spec).map(|(field, _)| *field)).collect()
 }
 
 /// What a call says.
@@ -38,15 +38,25 @@ pub(crate) fn watched(plan: &Plan) -> Vec<Option<Watched>> {
 pub(crate) struct Values<'a> {
     fields: &'a [Option<Field>],
     values: &'a [Value],
+    headers: &'a [(usize, String)],
 }
 
 impl Watched {
+    fn new(function: &PlannedFunction, sensor: &Sensor) -> Self {
+        let args = meaning(&function.args, &sensor.at_entry());
+        let asked = args.iter().enumerate().filter(|(_, field)| field.is_none());
+        let name = |at: usize| header::of_expression(&function.args.get(at)?.name);
+        let headers = asked.filter_map(|(at, _)| Some((at, name(at)?.to_owned()))).collect();
+        let results = meaning(&function.results, &sensor.at_return());
+        Self { role: sensor.role, args, results, headers }
+    }
+
     pub(crate) fn at_entry<'a>(&'a self, call: &'a Call) -> Values<'a> {
-        Values { fields: &self.args, values: &call.args }
+        Values { fields: &self.args, values: &call.args, headers: &self.headers }
     }
 
     pub(crate) fn at_return<'a>(&'a self, call: &'a Call) -> Values<'a> {
-        Values { fields: &self.results, values: &call.results }
+        Values { fields: &self.results, values: &call.results, headers: &[] }
     }
 }
 
@@ -89,12 +99,7 @@ impl<'a> Values<'a> {
 
     /// A text. What was not captured of it is told by an ellipsis.
     pub(crate) fn text(&self, field: Field) -> Result<String, &'a str> {
-        let (bytes, len) = self.bytes(field)?;
-        let mut text = String::from_utf8_lossy(bytes).into_owned();
-        if len > bytes.len() as u64 {
-            text.push('…');
-        }
-        Ok(text)
+        shown(self.get(field)?)
     }
 
     /// An address that is not nil.
@@ -141,6 +146,24 @@ impl<'a> Values<'a> {
         (added.eq_ignore_ascii_case(name) && len == value.len() as u64).then_some(value)
     }
 
+    /// The headers that were asked for, by name: their values, none where there is no such header.
+    pub(crate) fn headers(&self) -> impl Iterator<Item = (&'a str, Result<Vec<String>, &'a str>)> {
+        let (headers, values) = (self.headers, self.values);
+        let of_value = |value: &'a Value| match value {
+            Value::List { items, len, .. } => {
+                let mut texts = items.iter().map(shown).collect::<Result<Vec<_>, _>>()?;
+                if *len > items.len() as u64 {
+                    texts.push("…".to_owned());
+                }
+                Ok(texts)
+            }
+            Value::Unavailable(reason) if reason == NIL => Ok(Vec::new()),
+            Value::Unavailable(reason) => Err(&**reason),
+            _ => Err("no list"),
+        };
+        headers.iter().filter_map(move |(at, name)| Some((&**name, of_value(values.get(*at)?))))
+    }
+
     /// The first value of the header that names a trace; `Err` when the headers could not be read.
     pub(crate) fn traceparent(&self) -> Result<Option<&'a [u8]>, &'a str> {
         match self.get(Field::TraceParent) {
@@ -153,5 +176,20 @@ impl<'a> Values<'a> {
             Err(NIL) => Ok(None),
             Err(reason) => Err(reason),
         }
+    }
+}
+
+/// A text, with an ellipsis behind what was captured of it where there was more.
+fn shown(value: &Value) -> Result<String, &str> {
+    match value {
+        Value::String { bytes, len } => {
+            let mut text = String::from_utf8_lossy(bytes).into_owned();
+            if *len > bytes.len() as u64 {
+                text.push('…');
+            }
+            Ok(text)
+        }
+        Value::Unavailable(reason) => Err(reason),
+        _ => Err("no text"),
     }
 }

@@ -9,6 +9,7 @@ pub const GROUPS: &[&str] = &["http", "http-client", "grpc", "grpc-client", "sql
 pub fn group_of(role: Role) -> &'static str {
     match role {
         Role::ServerRequest
+        | Role::ServerRun
         | Role::ServerHeader
         | Role::ServerFinish
         | Role::Route

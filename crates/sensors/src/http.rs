@@ -2,22 +2,29 @@
 
 use crate::catalog::Field;
 use crate::fields::Values;
-use crate::span::Attribute;
+use crate::header;
+use crate::mask;
+use crate::span::{Attribute, Name};
 
 /// Attributes and what is missing of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Attributes {
-    pub(crate) known: Vec<(&'static str, Attribute)>,
-    pub(crate) unavailable: Vec<(&'static str, String)>,
+    pub(crate) known: Vec<(Name, Attribute)>,
+    pub(crate) unavailable: Vec<(Name, String)>,
 }
 
 impl Attributes {
     pub(crate) fn text(&mut self, name: &'static str, text: impl Into<String>) {
-        self.known.push((name, Attribute::Text(text.into())));
+        self.known.push((name.into(), Attribute::Text(text.into())));
     }
 
     pub(crate) fn int(&mut self, name: &'static str, number: i64) {
-        self.known.push((name, Attribute::Int(number)));
+        self.known.push((name.into(), Attribute::Int(number)));
+    }
+
+    /// It has none of that name, for this reason.
+    pub(crate) fn lack(&mut self, name: impl Into<Name>, reason: impl Into<String>) {
+        self.unavailable.push((name.into(), reason.into()));
     }
 
     /// The value, or nothing and the reason.
@@ -25,7 +32,7 @@ impl Attributes {
         match value {
             Ok(value) => Some(value),
             Err(reason) => {
-                self.unavailable.push((name, reason.to_owned()));
+                self.lack(name, reason);
                 None
             }
         }
@@ -33,7 +40,7 @@ impl Attributes {
 }
 
 const METHOD: &str = "http.request.method";
-const ORIGINAL: &str = "http.request.method_original";
+pub(crate) const ORIGINAL: &str = "http.request.method_original";
 pub(crate) const STATUS: &str = "http.response.status_code";
 pub(crate) const ROUTE: &str = "http.route";
 pub(crate) const RESPONSE_SIZE: &str = "http.response.body.size";
@@ -103,7 +110,7 @@ fn query(values: &Values<'_>, attributes: &mut Attributes) {
     if let Ok(query) = values.text(Field::Query)
         && !query.is_empty()
     {
-        attributes.text("url.query", query);
+        attributes.text("url.query", mask::query(&query));
     }
 }
 
@@ -135,6 +142,7 @@ pub(crate) fn server_request(values: &Values<'_>) -> (String, Attributes) {
         endpoint(&peer, names, None, &mut attributes);
     }
     request_size(values, &mut attributes);
+    header::add(values, &mut attributes);
     (name, attributes)
 }
 
@@ -159,11 +167,12 @@ pub(crate) fn client_request(values: &Values<'_>) -> (String, Attributes) {
             && !query.is_empty()
         {
             url.push('?');
-            url.push_str(&query);
+            url.push_str(&mask::query(&query));
         }
         attributes.text("url.full", url);
     }
     request_size(values, &mut attributes);
+    header::add(values, &mut attributes);
     (name, attributes)
 }
 

@@ -20,12 +20,13 @@ const PACKAGES: [&str; 10] = [
 const GRPC: &str = "google.golang.org/grpc/internal/";
 
 /// What runs handlers: `net/http/server.go`, `net/http/h2_bundle.go` and since Go 1.27
-/// `net/http/internal/http2/server.go`, gRPC's `server.go`. A connection's own goroutine runs those of HTTP/1 within spans,
+/// `net/http/internal/http2/server.go`, golang.org/x/net, gRPC's `server.go`. A connection's own goroutine runs those of HTTP/1 within spans,
 /// and brings what comes over HTTP/2.
-const HANDLING: [&str; 5] = [
+const HANDLING: [&str; 6] = [
     "net/http.(*timeoutHandler)",
     "net/http.(*http2serverConn).runHandler",
     "net/http/internal/http2.(*serverConn).runHandler",
+    "golang.org/x/net/http2.(*serverConn).runHandler",
     "google.golang.org/grpc.(*Server).serveStreams",
     "google.golang.org/grpc.(*Server).serverWorker",
 ];
@@ -58,6 +59,7 @@ mod tests {
             "main.work",
             "net/http.(*timeoutHandler).ServeHTTP.func1",
             "net/http.(*http2serverConn).runHandler",
+            "golang.org/x/net/http2.(*serverConn).runHandler",
             "google.golang.org/grpc.(*Server).serveStreams.func2.1",
             "net/rpc.(*service).call",
             "golang.org/x/sync/errgroup.(*Group).Go.func1",

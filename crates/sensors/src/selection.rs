@@ -1,26 +1,29 @@
 //! What of the sensors goes into a plan.
 
 use crate::catalog::{Field, Role, SENSORS, Sensor};
+use crate::header::HeaderName;
 use probe::Plan;
 use probe::expression::{Operand, Params};
 use probe::pattern::Pattern;
 use probe::selection::{Selection, Wanted};
 
 /// What is read besides what is always read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SensorOptions {
     /// Queries of URLs.
     pub queries: bool,
+    /// Headers of requests.
+    pub headers: Vec<HeaderName>,
 }
 
 impl SensorOptions {
-    fn wants(self, field: Field) -> bool {
+    fn wants(&self, field: Field) -> bool {
         field != Field::Query || self.queries
     }
 }
 
 /// The functions of all sensors, with what to read there.
-pub fn selection(options: SensorOptions) -> Selection {
+pub fn selection(options: &SensorOptions) -> Selection {
     let operands = |expressions: Vec<String>| -> Vec<Operand> {
         expressions.iter().filter_map(|text| Operand::parse(text).ok()).collect()
     };
@@ -32,10 +35,12 @@ pub fn selection(options: SensorOptions) -> Selection {
         let pattern = Pattern::parse(sensor.function).ok()?;
         let text = sensor.function.to_owned();
         let mut stated = crate::signatures::stated(sensor.function);
+        let headers = options.headers.iter().filter_map(|name| name.expression(sensor));
+        let at_entry = expressions(&sensor.at_entry()).into_iter().chain(headers).collect();
         let first = Wanted {
             text: text.clone(),
             pattern: pattern.clone(),
-            params: Some(Params::Values(operands(expressions(&sensor.at_entry())))),
+            params: Some(Params::Values(operands(at_entry))),
             results: Some(operands(expressions(&sensor.at_return()))),
             declared: stated.next().unwrap_or_default(),
         };
@@ -58,6 +63,7 @@ pub fn is_sensed(plan: &Plan) -> bool {
         matches!(
             role,
             Role::ServerRequest
+                | Role::ServerRun
                 | Role::ClientRequest
                 | Role::RpcServer
                 | Role::RpcClient
@@ -81,14 +87,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queries_are_read_only_when_asked_for() {
-        let read = |options| {
+    fn queries_and_headers_are_read_only_when_asked_for() {
+        let read = |options: &SensorOptions, text| {
             let selection = selection(options);
             let read = selection.wanted.iter().filter(|wanted| wanted.params.is_some());
             assert_eq!(read.count(), SENSORS.len());
-            format!("{:?}", selection.wanted).matches("RawQuery").count()
+            let params = selection.wanted.iter().map(|wanted| &wanted.params);
+            let shown = params.flatten().map(|params| match params {
+                Params::Values(values) => values.iter().filter(|it| it.to_string() == text).count(),
+                _ => 0,
+            });
+            shown.sum::<usize>()
         };
-        assert_eq!(read(SensorOptions::default()), 0);
-        assert_eq!(read(SensorOptions { queries: true }), 2);
+        let (query, header) = ("req.URL.RawQuery", "req.Header[\"User-Agent\"]");
+        let none = SensorOptions::default();
+        assert_eq!((read(&none, query), read(&none, header)), (0, 0));
+        let headers = vec!["user-agent".parse().unwrap()];
+        let both = SensorOptions { queries: true, headers };
+        let sending =
+            |role| matches!(role, Role::ServerRequest | Role::ServerRun | Role::ClientRequest);
+        let all = SENSORS.iter().filter(|sensor| sending(sensor.role)).count();
+        assert_eq!((read(&both, query), read(&both, header)), (all, all));
     }
 }

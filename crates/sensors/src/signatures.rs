@@ -5,9 +5,24 @@
 
 use probe::expression::{Declarations, Request};
 
-/// By function, as rules state them; where versions differ, one behind the other. google.golang.org/grpc 1.63 to 1.85
+/// By function, as rules state them; where versions differ, one behind the other. golang.org/x/net 0.21 to 0.62
+/// (`http2/server.go`, `transport.go`), google.golang.org/grpc 1.63 to 1.85
 /// (`call.go`, `stream.go`, `server.go`, `internal/transport/http2_server.go`, `handler_server.go`).
 const SIGNATURES: &[(&str, &[&str])] = &[
+    (
+        "golang.org/x/net/http2.(*serverConn).runHandler",
+        &["(sc unsafe.Pointer, rw *golang.org/x/net/http2.responseWriter, req *net/http.Request, \
+           handler unsafe.Pointer)"],
+    ),
+    (
+        "golang.org/x/net/http2.(*responseWriter).handlerDone",
+        &["(w *golang.org/x/net/http2.responseWriter)"],
+    ),
+    (
+        "golang.org/x/net/http2.(*Transport).RoundTrip",
+        &["(t *golang.org/x/net/http2.Transport, req *net/http.Request) \
+           -> (~r0 *net/http.Response, ~r1 error)"],
+    ),
     (
         "google.golang.org/grpc.invoke",
         &["(ctx error, method string, req any, reply any, cc *google.golang.org/grpc.ClientConn, \

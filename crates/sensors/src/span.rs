@@ -2,6 +2,7 @@
 
 use crate::calls::SpanCalls;
 use crate::time::SpanTime;
+use std::borrow::Cow;
 use std::fmt;
 
 /// Which span of which trace.
@@ -89,11 +90,16 @@ impl Status {
     }
 }
 
+/// Name of an attribute.
+pub type Name = Cow<'static, str>;
+
 /// The value of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attribute {
     /// A text.
     Text(String),
+    /// Several texts.
+    Texts(Vec<String>),
     /// A number.
     Int(i64),
     /// Yes or no.
@@ -104,6 +110,7 @@ impl fmt::Display for Attribute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Text(text) => f.write_str(text),
+            Self::Texts(texts) => f.write_str(&texts.join(", ")),
             Self::Int(number) => number.fmt(f),
             Self::Bool(yes) => yes.fmt(f),
         }
@@ -118,7 +125,7 @@ pub struct SpanEvent {
     /// When, nanoseconds on the capture's clock.
     pub ts_ns: u64,
     /// Attributes in the order of their names.
-    pub attributes: Vec<(&'static str, Attribute)>,
+    pub attributes: Vec<(Name, Attribute)>,
 }
 
 /// A request, answered or made.
@@ -151,9 +158,9 @@ pub struct Span {
     /// How it went.
     pub status: Status,
     /// Attributes in the order of their names.
-    pub attributes: Vec<(&'static str, Attribute)>,
+    pub attributes: Vec<(Name, Attribute)>,
     /// Attributes that it should have and has not, with the reason.
-    pub unavailable: Vec<(&'static str, String)>,
+    pub unavailable: Vec<(Name, String)>,
     /// In the order of time.
     pub events: Vec<SpanEvent>,
     /// What its goroutine spent the time on, where states are watched.

@@ -180,7 +180,7 @@ fn tree_status(duration_ns: u64, tree: &Gathered, unix_offset_ns: i64) -> TreeSt
 
 fn span_status(span: &Span, begin: u64) -> SpanStatus {
     let attributes =
-        span.attributes.iter().map(|(name, value)| ((*name).to_owned(), value.to_string()));
+        span.attributes.iter().map(|(name, value)| (name.to_string(), value.to_string()));
     SpanStatus {
         name: span.name.clone(),
         kind: span.kind.name(),

@@ -182,6 +182,7 @@ fn trace_args(service: &Service, taker: Option<Sender<Taken>>) -> anyhow::Result
     (args.select.arguments, args.select.results) = (Auto::None, Auto::None);
     args.spans = Some(SpanChoice {
         queries: service.queries,
+        headers: Vec::new(),
         statements: service.sql,
         times: service.time,
         functions: service.functions.clone(),

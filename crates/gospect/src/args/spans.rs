@@ -21,6 +21,8 @@ pub enum SpansFormat {
 pub struct SpanChoice {
     /// Queries of URLs too.
     pub queries: bool,
+    /// Headers of requests too.
+    pub headers: Vec<sensors::HeaderName>,
     /// Statements of databases too.
     pub statements: bool,
     /// What the time went to.
@@ -52,10 +54,14 @@ pub struct SpanChoice {
 pub struct SpansArgs {
     #[command(flatten)]
     pub capture: CaptureArgs,
-    /// Show the queries of URLs, which may hold what nobody should see
+    /// Show the queries of URLs; values whose name says that they are secret (token, key, password …) are masked
     #[arg(long)]
     pub queries: bool,
-    /// Show the text of SQL statements, which may hold what nobody should see
+    /// Show a header of requests, as in `--header X-Request-Id` (repeatable; names of 8 to 15 bytes); those that hold
+    /// secrets by their name (Authorization, cookies, keys, tokens) are masked
+    #[arg(long = "header", value_name = "NAME")]
+    pub headers: Vec<sensors::HeaderName>,
+    /// Show the text of SQL statements, their literals masked
     #[arg(long)]
     pub sql: bool,
     /// Tell of each span what its goroutine spent the time on: running, runnable, in system calls, waiting by

@@ -14,6 +14,7 @@ pub fn run(args: SpansArgs) -> anyhow::Result<Outcome> {
     let SpansArgs {
         capture,
         queries,
+        headers,
         sql,
         time,
         functions,
@@ -49,6 +50,7 @@ pub fn run(args: SpansArgs) -> anyhow::Result<Outcome> {
     let (statements, times, timeline) = (sql, time, format == SpansFormat::Perfetto);
     trace.spans = Some(SpanChoice {
         queries,
+        headers,
         statements,
         times,
         functions,

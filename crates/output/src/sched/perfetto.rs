@@ -162,8 +162,8 @@ impl Perfetto {
         out: &mut dyn Write,
     ) -> io::Result<()> {
         let mut args = BTreeMap::new();
-        args.extend(reason.map(|reason| ("reason", reason.to_owned())));
-        args.extend(origin.map(|origin| ("goroutine", origin.to_owned())));
+        args.extend(reason.map(|reason| ("reason".into(), reason.to_owned())));
+        args.extend(origin.map(|origin| ("goroutine".into(), origin.to_owned())));
         let (ts, dur) = self.file.span(from_ns, to_ns);
         let (pid, tid) = (u64::from(who.pid), track(who.goid));
         let slice =
@@ -182,8 +182,8 @@ impl Perfetto {
         let Unknown { who, state, from_ns, to_ns, origin } = *unknown;
         self.file.begin_ns(from_ns.saturating_sub(LEAD_NS));
         let mut args = BTreeMap::new();
-        args.insert("was", state.name().to_owned());
-        args.insert("goroutine", self.origins.text(who.pid, &origin, symbols));
+        args.insert("was".into(), state.name().to_owned());
+        args.insert("goroutine".into(), self.origins.text(who.pid, &origin, symbols));
         let (ts, dur) = self.file.span(from_ns, to_ns);
         let (pid, tid) = (u64::from(who.pid), track(who.goid));
         let slice = Slice { name: UNKNOWN, cat: "goroutine", ph: "X", ts, dur, pid, tid, args };

@@ -3,7 +3,7 @@
 use super::calls_json::push_calls;
 use crate::clock::Clock;
 use probe::Plan;
-use sensors::{Attribute, Link, Span, SpanEvent};
+use sensors::{Attribute, Link, Name, Span, SpanEvent};
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
 use std::io::{self, Write};
@@ -68,7 +68,7 @@ struct JsonEvent<'a> {
 }
 
 /// An object with the keys in their order.
-struct Map<'a>(&'a [(&'static str, Attribute)]);
+struct Map<'a>(&'a [(Name, Attribute)]);
 
 impl Serialize for Map<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -76,6 +76,7 @@ impl Serialize for Map<'_> {
         for (name, value) in self.0 {
             match value {
                 Attribute::Text(text) => map.serialize_entry(name, text)?,
+                Attribute::Texts(texts) => map.serialize_entry(name, texts)?,
                 Attribute::Int(number) => map.serialize_entry(name, number)?,
                 Attribute::Bool(yes) => map.serialize_entry(name, yes)?,
             }
@@ -84,7 +85,7 @@ impl Serialize for Map<'_> {
     }
 }
 
-struct Reasons<'a>(&'a [(&'static str, String)]);
+struct Reasons<'a>(&'a [(Name, String)]);
 
 impl Serialize for Reasons<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

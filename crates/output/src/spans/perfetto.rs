@@ -7,7 +7,7 @@ use super::order::{Item, in_order};
 use crate::json::end_name;
 use crate::trace_event::{Arrow, PerfettoFile, Slice, Tracks, track};
 use probe::Plan;
-use sensors::{Span, SpanCall, SpanGoroutine, Witness};
+use sensors::{Name, Span, SpanCall, SpanGoroutine, Witness};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ struct Piece<'a> {
     cat: &'static str,
     from_ns: u64,
     to_ns: u64,
-    args: BTreeMap<&'static str, String>,
+    args: BTreeMap<Name, String>,
     /// The goroutine that an arrow comes from, and when.
     from: Option<(Key, u64)>,
     /// What is known of its goroutine.
@@ -149,7 +149,7 @@ impl SpanTimeline {
             cat: "call",
             from_ns: call.start_ns,
             to_ns: call.end_ns,
-            args: args.map(|(name, text)| (name, text.to_owned())).collect(),
+            args: args.map(|(name, text)| (name.into(), text.to_owned())).collect(),
             from: made.map(|made| ((span.pid, made.parent_goid), made.made_ns)),
             goroutine: made.map(|made| made.text.as_str()),
         }
@@ -202,16 +202,18 @@ impl SpanTimeline {
 }
 
 fn of_span<'a>(span: &Span, parent: Option<&Span>) -> Piece<'a> {
-    let mut args: BTreeMap<&'static str, String> =
-        span.attributes.iter().map(|(name, value)| (*name, value.to_string())).collect();
-    args.extend([
+    let mut args: BTreeMap<Name, String> =
+        span.attributes.iter().map(|(name, value)| (name.clone(), value.to_string())).collect();
+    let own = [
         ("kind", span.kind.name().to_owned()),
         ("status", span.status.name().to_owned()),
         ("trace_id", trace_id(span.context.trace)),
         ("span_id", span_id(span.context.span)),
-    ]);
-    args.extend(span.parent.map(|parent| ("parent_span_id", span_id(parent))));
-    args.extend(span.parent_by.map(|by| ("parent_by", Witness::name(by).to_owned())));
+    ];
+    let parent_id = span.parent.map(|parent| ("parent_span_id", span_id(parent)));
+    let by = span.parent_by.map(|by| ("parent_by", Witness::name(by).to_owned()));
+    let own = own.into_iter().chain(parent_id).chain(by);
+    args.extend(own.map(|(name, text)| (name.into(), text)));
     let key = (span.pid, span.goid);
     let elsewhere = parent.filter(|parent| (parent.pid, parent.goid) != key);
     let from = elsewhere.map(|parent| {

@@ -26,8 +26,8 @@ fn span(id: u64, parent: Option<u64>, start_us: u64) -> Span {
         is_finished: true,
         status: Status::Unset,
         attributes: vec![
-            ("http.response.status_code", Attribute::Int(200)),
-            ("url.path", Attribute::Text("/a/\x1b7".to_owned())),
+            ("http.response.status_code".into(), Attribute::Int(200)),
+            ("url.path".into(), Attribute::Text("/a/\x1b7".to_owned())),
         ],
         unavailable: Vec::new(),
         events: Vec::new(),
@@ -39,8 +39,8 @@ fn span(id: u64, parent: Option<u64>, start_us: u64) -> Span {
 }
 
 fn client(id: u64, parent: Option<u64>, start_us: u64) -> Span {
-    let url = ("url.full", Attribute::Text("http://b/".to_owned()));
-    let failed = ("error.type", Attribute::Text("*net.OpError".to_owned()));
+    let url = ("url.full".into(), Attribute::Text("http://b/".to_owned()));
+    let failed = ("error.type".into(), Attribute::Text("*net.OpError".to_owned()));
     Span {
         name: "GET".to_owned(),
         kind: SpanKind::Client,
@@ -78,7 +78,7 @@ fn rows_tell_how_many_were_read() {
     let mut trees = SpanTrees::new(Arc::default(), Clock::default(), TextOptions::default());
     let mut out = Vec::new();
     for rows in [0, 1, 2] {
-        let attributes = vec![("db.response.returned_rows", Attribute::Int(rows))];
+        let attributes = vec![("db.response.returned_rows".into(), Attribute::Int(rows))];
         let name = "ROWS".to_owned();
         let rows = Span { name, attributes, open_in_tree: 0, ..client(2, Some(1), 20) };
         trees.span(rows, &mut out).unwrap();
@@ -92,10 +92,10 @@ fn rows_tell_how_many_were_read() {
 #[test]
 fn a_span_is_one_line_of_json() {
     let context = SpanContext { trace: 1, span: 2 };
-    let attributes = vec![("exception.type", Attribute::Text("*main.E".to_owned()))];
+    let attributes = vec![("exception.type".into(), Attribute::Text("*main.E".to_owned()))];
     let span = Span {
         links: vec![Link { context, by: Witness::Goroutine }],
-        unavailable: vec![("http.route", "not read".to_owned())],
+        unavailable: vec![("http.route".into(), "not read".to_owned())],
         events: vec![SpanEvent { name: "exception", ts_ns: 9_000, attributes }],
         ..span(3, Some(2), 5)
     };

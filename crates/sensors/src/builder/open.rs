@@ -18,8 +18,9 @@ pub(super) struct Panicked {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Open {
-    /// The call that it is of.
+    /// The call that it is of, and that call's function.
     pub(super) call: u64,
+    pub(super) function: u32,
     pub(super) kind: SpanKind,
     pub(super) pid: u32,
     pub(super) goid: u64,
@@ -58,6 +59,7 @@ impl Open {
     pub(super) fn new(call: &Call, kind: SpanKind, name: String, attributes: Attributes) -> Self {
         Self {
             call: call.id,
+            function: call.function,
             kind,
             pid: call.pid,
             goid: call.goid,
@@ -84,6 +86,16 @@ impl Open {
         }
     }
 
+    /// Whether it is no request: what a connection of HTTP/2 begins with (RFC 9113, section 3.4), which golang.org/x/net
+    /// takes over from the server of HTTP/1.
+    pub(super) fn is_preface(&self) -> bool {
+        let has = |name: &str, text: &str| {
+            let is_it = |value: &Attribute| matches!(value, Attribute::Text(it) if it == text);
+            self.attributes.known.iter().any(|(known, value)| known == name && is_it(value))
+        };
+        has(http::ORIGINAL, "PRI") && has("url.path", "*")
+    }
+
     pub(super) fn start_ns(&self) -> u64 {
         self.start_ns
     }
@@ -96,7 +108,7 @@ impl Open {
     fn set(&mut self, name: &'static str, value: Attribute) {
         match self.attributes.known.iter_mut().find(|(known, _)| *known == name) {
             Some((_, known)) => *known = value,
-            None => self.attributes.known.push((name, value)),
+            None => self.attributes.known.push((name.into(), value)),
         }
     }
 
@@ -109,7 +121,7 @@ impl Open {
     pub(super) fn panicked(&mut self, panicked: Panicked) {
         let Panicked { name, ts_ns } = panicked;
         self.failed(&name);
-        let attributes = vec![("exception.type", Attribute::Text(name))];
+        let attributes = vec![("exception.type".into(), Attribute::Text(name))];
         self.events.push(SpanEvent { name: "exception", ts_ns, attributes });
     }
 
@@ -117,7 +129,7 @@ impl Open {
     pub(super) fn wrote(&mut self, status: Result<i64, &str>) {
         match status {
             Ok(status) => self.answer(status, 500),
-            Err(reason) => self.attributes.unavailable.push((http::STATUS, reason.to_owned())),
+            Err(reason) => self.attributes.lack(http::STATUS, reason),
         }
     }
 
@@ -138,9 +150,7 @@ impl Open {
                 self.set(http::RESPONSE_SIZE, Attribute::Int(bytes));
             }
             Ok(_) => {}
-            Err(reason) => {
-                self.attributes.unavailable.push((http::RESPONSE_SIZE, reason.to_owned()))
-            }
+            Err(reason) => self.attributes.lack(http::RESPONSE_SIZE, reason),
         }
     }
 
@@ -159,13 +169,13 @@ impl Open {
             Ok(None) if !has_status => {}
             Ok(None) => match values.int(Field::Status) {
                 Ok(status) => self.answer(status, 400),
-                Err(reason) => self.attributes.unavailable.push((http::STATUS, reason.to_owned())),
+                Err(reason) => self.attributes.lack(http::STATUS, reason),
             },
             Ok(Some(descriptor)) => {
                 let name = type_name(descriptor);
                 self.failed(name.as_deref().unwrap_or("_OTHER"));
             }
-            Err(reason) => self.attributes.unavailable.push(("error.type", reason.to_owned())),
+            Err(reason) => self.attributes.lack("error.type", reason),
         }
     }
 
@@ -184,7 +194,7 @@ impl Open {
                 Ok(code) => self.rpc_code(code),
                 Err(_) => self.failed(type_name(descriptor).as_deref().unwrap_or("_OTHER")),
             },
-            Err(reason) => self.attributes.unavailable.push((rpc::STATUS, reason.to_owned())),
+            Err(reason) => self.attributes.lack(rpc::STATUS, reason),
         }
     }
 
@@ -200,13 +210,13 @@ impl Open {
         let mut name = self.name;
         if let Some(route) = self.route {
             name = format!("{name} {route}");
-            self.attributes.known.push((http::ROUTE, Attribute::Text(route)));
+            self.attributes.known.push((http::ROUTE.into(), Attribute::Text(route)));
         }
         if self.is_hijacked {
-            self.attributes.known.push(("gospect.http.hijacked", Attribute::Bool(true)));
+            self.attributes.known.push(("gospect.http.hijacked".into(), Attribute::Bool(true)));
         }
         let Attributes { known: mut attributes, mut unavailable } = self.attributes;
-        attributes.sort_by_key(|(name, _)| *name);
+        attributes.sort_by(|(one, _), (other, _)| one.cmp(other));
         unavailable.retain(|(name, _)| !attributes.iter().any(|(known, _)| known == name));
         unavailable.sort();
         unavailable.dedup();

@@ -88,7 +88,7 @@ impl OpenRows {
         let lost = (gaps != self.gaps).then(|| "records were lost meanwhile".to_owned());
         match doubt.or(lost) {
             None => open.attributes.int(RETURNED, rows),
-            Some(reason) => open.attributes.unavailable.push((RETURNED, reason)),
+            Some(reason) => open.attributes.lack(RETURNED, reason),
         }
         Some(open)
     }
@@ -151,7 +151,7 @@ impl SpanBuilder {
                     let name = symbols.type_name(call.pid, descriptor).map(|(name, _)| name);
                     open.failed(name.as_deref().unwrap_or("_OTHER"));
                 }
-                Err(reason) => open.attributes.unavailable.push(("error.type", reason.to_owned())),
+                Err(reason) => open.attributes.lack("error.type", reason),
             }
         }
         self.ended(open, call, out);

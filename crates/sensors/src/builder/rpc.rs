@@ -36,7 +36,7 @@ impl SpanBuilder {
         };
         match code {
             Ok(code) => open.rpc_code(code),
-            Err(reason) => open.attributes.unavailable.push((rpc::STATUS, reason.to_owned())),
+            Err(reason) => open.attributes.lack(rpc::STATUS, reason),
         }
     }
 
@@ -157,7 +157,7 @@ impl SpanBuilder {
 /// The trace that the call's metadata names; when it could not be read, that is missing in the span.
 fn named(open: &mut Open, values: &Values<'_>) -> Option<TraceParent> {
     rpc::traceparent(values).unwrap_or_else(|reason| {
-        open.attributes.unavailable.push(("traceparent", reason));
+        open.attributes.lack("traceparent", reason);
         None
     })
 }

@@ -20,7 +20,7 @@ pub(super) fn sensors(report: &mut Report, target: &Target, debug: Option<&Debug
 
 fn each(report: &mut Report, target: &Target, debug: Option<&DebugInfo>) -> anyhow::Result<()> {
     let executable = &target.executable;
-    let selection = selection(SensorOptions { queries: true });
+    let selection = selection(&SensorOptions { queries: true, ..SensorOptions::default() });
     let question = Question {
         executable,
         debug,

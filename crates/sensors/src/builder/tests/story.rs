@@ -214,6 +214,18 @@ impl Story {
         path: &str,
         lines: Value,
     ) -> &mut Self {
+        self.request_by(HANDLE, goid, response, path, lines)
+    }
+
+    /// The same by the function of another server.
+    pub(super) fn request_by(
+        &mut self,
+        function: &str,
+        goid: u64,
+        response: u64,
+        path: &str,
+        lines: Value,
+    ) -> &mut Self {
         let given = [
             (Field::Response, Value::Pointer(response)),
             (Field::Method, text("GET")),
@@ -226,7 +238,7 @@ impl Story {
             (Field::Context, Value::Pointer(response + 0x1000)),
             (Field::TraceParent, lines),
         ];
-        self.enter(goid, HANDLE, &given)
+        self.enter(goid, function, &given)
     }
 
     /// The handler returns, and its response goes out.
