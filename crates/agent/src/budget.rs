@@ -2,10 +2,15 @@
 //!
 //! What is watched consists of units (a function, or a group of sensors), and each has a cost. Over budget the
 //! dearest one goes; after a pause it comes back to be tried, and each time that this turns out to be too much the
-//! pause is twice as long.
+//! pause is twice as long. Nothing comes back before the budget has paid for what was spent beyond it: so the mean over
+//! all attempts stays within the budget too.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+/// The kernel counts CPU time of processes in hundredths of a second: what lies between two readings may be as much
+/// more, nanoseconds.
+const CPU_STEP_NS: u64 = 20_000_000;
 
 /// The knobs of a [`Budget`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -54,6 +59,11 @@ pub enum Change {
     },
 }
 
+/// A share of a CPU as people read it: that of a small budget is small.
+pub fn percent(share: f64) -> String {
+    if share < 1.0 { format!("{share:.3}%") } else { format!("{share:.1}%") }
+}
+
 /// What is known of a unit.
 #[derive(Clone, Debug, Default)]
 struct Unit {
@@ -65,7 +75,16 @@ struct Unit {
     pause: Option<Duration>,
     /// When it came back last.
     tried_ns: u64,
-    percent: f64,
+    /// `None` before the first window is over.
+    percent: Option<f64>,
+}
+
+/// The time over which costs are weighed.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    begun_ns: u64,
+    /// What the process had used of CPU then, or before; `None` when nobody knows.
+    cpu_ns: Option<u64>,
 }
 
 /// See the module.
@@ -73,20 +92,53 @@ struct Unit {
 pub struct Budget {
     limits: Limits,
     units: BTreeMap<String, Unit>,
-    /// `None` before the first look.
-    begun_ns: Option<u64>,
-    total: f64,
+    /// `None` before there is anything to weigh.
+    window: Option<Window>,
+    /// `None` before the first window is over.
+    total: Option<f64>,
+    /// When a unit came back last.
+    restored_ns: Option<u64>,
+    /// What was spent beyond the budget and not made good yet, nanoseconds.
+    debt_ns: f64,
 }
 
 impl Budget {
     /// One with nothing spent.
     pub fn new(limits: Limits) -> Self {
-        Self { limits, units: BTreeMap::new(), begun_ns: None, total: 0.0 }
+        Self {
+            limits,
+            units: BTreeMap::new(),
+            window: None,
+            total: None,
+            restored_ns: None,
+            debt_ns: 0.0,
+        }
     }
 
-    /// Another limit from now on, percent of a CPU.
+    /// Something is watched from now on.
+    pub fn begin(&mut self, now_ns: u64) {
+        self.window.get_or_insert(Window { begun_ns: now_ns, cpu_ns: None });
+    }
+
+    /// Another limit from now on, percent of a CPU. Where more is allowed, what was given up comes back at once.
     pub fn limit(&mut self, percent: Option<f64>) {
+        let is_more = match (self.limits.percent, percent) {
+            (Some(old), Some(new)) => new > old,
+            (old, new) => old.is_some() && new.is_none(),
+        };
         self.limits.percent = percent;
+        if !is_more {
+            return;
+        }
+        self.debt_ns = 0.0;
+        for unit in self.units.values_mut().filter(|unit| unit.back_ns.is_some()) {
+            (unit.back_ns, unit.pause) = (Some(0), None);
+        }
+    }
+
+    /// The first pause of what is given up from now on.
+    pub fn retry(&mut self, pause: Duration) {
+        self.limits.pause = pause;
     }
 
     /// Adds what a unit cost, nanoseconds of CPU.
@@ -99,14 +151,20 @@ impl Budget {
         }
     }
 
-    /// What all together cost in the last window, percent of a CPU.
-    pub fn percent(&self) -> f64 {
+    /// What all together cost in the last window, percent of a CPU; `None` while that is not known.
+    pub fn percent(&self) -> Option<f64> {
         self.total
     }
 
-    /// What each unit cost in the last window.
-    pub fn units(&self) -> impl Iterator<Item = (&str, f64)> {
+    /// What each unit cost in the last window, likewise.
+    pub fn units(&self) -> impl Iterator<Item = (&str, Option<f64>)> {
         self.units.iter().map(|(name, unit)| (name.as_str(), unit.percent))
+    }
+
+    /// Whether there is nothing to weigh or to decide until something is spent.
+    pub fn is_calm(&self) -> bool {
+        let is_calm = |unit: &Unit| unit.back_ns.is_none() && unit.spent_ns == 0;
+        self.total == Some(0.0) && self.units.values().all(is_calm)
     }
 
     /// Units that are given up now, with the seconds until they are tried again.
@@ -117,51 +175,85 @@ impl Budget {
         })
     }
 
-    /// What is to change at `now_ns`. Costs are looked at when a window is over, and at once where it is certain
-    /// already that it costs too much. `ceiling_ns` is what the process used of CPU since it was asked last, where
-    /// that is known: no estimate is larger.
-    pub fn decide(&mut self, now_ns: u64, ceiling_ns: Option<u64>) -> Vec<Change> {
-        let begun = *self.begun_ns.get_or_insert(now_ns);
-        let passed = now_ns.saturating_sub(begun);
-        let window = self.limits.window.as_nanos() as u64;
-        let spent: u64 = self.units.values().fold(0, |sum, unit| sum.saturating_add(unit.spent_ns));
-        let allowed = self.limits.percent.map(|percent| window as f64 * percent / 100.0);
-        let is_certain = allowed.is_some_and(|allowed| spent as f64 > 2.0 * allowed);
-        let may_look = passed >= window || is_certain && passed >= window / 4;
-        let mut changes = self.back(now_ns);
-        if !may_look {
-            return changes;
+    /// Nothing was spent up to now: a window that begins now is one of what comes.
+    pub fn rest(&mut self, now_ns: u64) {
+        if let Some(window) = &mut self.window
+            && self.units.values().all(|unit| unit.spent_ns == 0)
+        {
+            // What it has used since then is no less than what it uses from now on.
+            window.begun_ns = now_ns;
         }
-        let share = match ceiling_ns {
-            Some(ceiling) if spent > ceiling && spent > 0 => ceiling as f64 / spent as f64,
-            _ => 1.0,
-        };
+    }
+
+    /// What is to change at `now_ns`. Costs are looked at when a window is over, and at once where it is certain
+    /// already that it costs too much. `cpu_ns` is what the process has used of CPU since its start, where that is
+    /// known: no estimate is larger than what it has used meanwhile.
+    pub fn decide(&mut self, now_ns: u64, cpu_ns: Option<u64>) -> Vec<Change> {
+        let window = *self.window.get_or_insert(Window { begun_ns: now_ns, cpu_ns });
+        let passed = now_ns.saturating_sub(window.begun_ns);
+        let length = self.limits.window.as_nanos() as u64;
+        let spent: u64 = self.units.values().fold(0, |sum, unit| sum.saturating_add(unit.spent_ns));
+        let used = cpu_ns.zip(window.cpu_ns).map(|(now, then)| now.saturating_sub(then));
+        let ceiling = used.map_or(u64::MAX, |used| used.saturating_add(CPU_STEP_NS));
+        let cost = spent.min(ceiling);
+        let allowed = self.limits.percent.map(|percent| length as f64 * percent / 100.0);
+        let is_certain = allowed.is_some_and(|allowed| cost as f64 > allowed);
+        if passed < length && (!is_certain || passed < length / 4) {
+            return self.back(now_ns).into_iter().collect();
+        }
+        let share = if spent > cost { cost as f64 / spent as f64 } else { 1.0 };
         for unit in self.units.values_mut() {
             let ns = std::mem::take(&mut unit.spent_ns) as f64 * share;
-            unit.percent = ns * 100.0 / passed as f64;
+            unit.percent = Some(ns * 100.0 / passed as f64);
         }
-        self.total = self.units.values().map(|unit| unit.percent).sum();
-        self.begun_ns = Some(now_ns);
-        self.give_up(now_ns, &mut changes);
+        let total: f64 = self.units.values().filter_map(|unit| unit.percent).sum();
+        // Of -0.0, the sum of nothing, 0.0.
+        self.total = Some(total + 0.0);
+        self.window = Some(Window { begun_ns: now_ns, cpu_ns });
+        let mut changes = Vec::new();
+        if let Some(percent) = self.limits.percent {
+            let over = (total - percent) / 100.0 * passed as f64;
+            self.debt_ns = (self.debt_ns + over).max(0.0);
+            self.give_up(percent, now_ns, &mut changes);
+        }
+        changes.extend(self.back(now_ns));
         changes
     }
 
-    fn back(&mut self, now_ns: u64) -> Vec<Change> {
-        // One at a time: if it is too much, it is known which it was.
+    fn back(&mut self, now_ns: u64) -> Option<Change> {
+        // One at a time, each for a window: if it is too much, it is known which it was.
+        let length = self.limits.window.as_nanos() as u64;
+        let is_tried = |restored| now_ns.saturating_sub(restored) < length;
+        if self.debt_ns > 1.0 || self.restored_ns.is_some_and(is_tried) {
+            return None;
+        }
         let due =
             self.units.iter_mut().find(|(_, unit)| unit.back_ns.is_some_and(|back| back <= now_ns));
-        let Some((name, unit)) = due else { return Vec::new() };
+        let (name, unit) = due?;
         (unit.back_ns, unit.tried_ns) = (None, now_ns);
-        vec![Change::Restore { unit: name.clone() }]
+        self.restored_ns = Some(now_ns);
+        Some(Change::Restore { unit: name.clone() })
     }
 
-    fn give_up(&mut self, now_ns: u64, changes: &mut Vec<Change>) {
-        let Some(allowed) = self.limits.percent else { return };
-        let (mut left, total) = (self.total, self.total);
-        while left > allowed {
-            let watched = self.units.iter_mut().filter(|(_, unit)| unit.back_ns.is_none());
-            let dearest = watched.max_by(|a, b| a.1.percent.total_cmp(&b.1.percent));
-            let Some((name, unit)) = dearest.filter(|(_, unit)| unit.percent > 0.0) else { return };
+    fn give_up(&mut self, allowed: f64, now_ns: u64, changes: &mut Vec<Change>) {
+        let total = self.total.unwrap_or_default();
+        let mut watched: Vec<(&String, &mut Unit)> =
+            self.units.iter_mut().filter(|(_, unit)| unit.back_ns.is_none()).collect();
+        let cost = |unit: &Unit| unit.percent.unwrap_or_default();
+        watched.sort_by(|a, b| cost(b.1).total_cmp(&cost(a.1)));
+        let (mut left, mut count) = (total, 0);
+        for (_, unit) in &watched {
+            if left <= allowed || cost(unit) <= 0.0 {
+                break;
+            }
+            left -= cost(unit);
+            count += 1;
+        }
+        // By what the rest leaves of the budget.
+        let free = (allowed - left).max(f64::MIN_POSITIVE) / 100.0;
+        let paid = Duration::try_from_secs_f64(self.debt_ns / 1e9 / free);
+        let paid = paid.unwrap_or(Duration::MAX).min(self.limits.longest);
+        for (name, unit) in watched.into_iter().take(count) {
             let rested = Duration::from_nanos(now_ns.saturating_sub(unit.tried_ns));
             let pause = match unit.pause {
                 // It was good for long enough: it begins anew.
@@ -169,105 +261,17 @@ impl Budget {
                 _ => self.limits.pause,
             };
             unit.pause = Some(pause);
+            let pause = pause.max(paid);
             unit.back_ns = Some(now_ns.saturating_add(pause.as_nanos() as u64));
-            left -= unit.percent;
             changes.push(Change::Drop {
                 unit: name.clone(),
-                percent: unit.percent,
+                percent: cost(unit),
                 total,
-                pause_s: pause.as_secs(),
+                pause_s: pause.as_secs_f64().ceil() as u64,
             });
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SECOND: u64 = 1_000_000_000;
-
-    fn budget(percent: f64) -> Budget {
-        Budget::new(Limits { percent: Some(percent), ..Limits::default() })
-    }
-
-    fn dropped(unit: &str, percent: f64, total: f64, pause_s: u64) -> Change {
-        Change::Drop { unit: unit.to_owned(), percent, total, pause_s }
-    }
-
-    #[test]
-    fn the_dearest_goes_until_the_rest_is_within_the_budget() {
-        let mut budget = budget(5.0);
-        assert_eq!(budget.decide(0, None), []);
-        for (unit, percent) in [("a", 3), ("b", 40), ("c", 20)] {
-            budget.spend(unit, SECOND / 100 * percent);
-        }
-        let changes = budget.decide(SECOND, None);
-        assert_eq!(changes, [dropped("b", 40.0, 63.0, 30), dropped("c", 20.0, 63.0, 30)]);
-        assert_eq!(budget.dropped(2 * SECOND).collect::<Vec<_>>(), [("b", 29), ("c", 29)]);
-        budget.spend("a", SECOND / 100 * 3);
-        assert_eq!(budget.decide(2 * SECOND, None), []);
-        assert_eq!(budget.percent(), 3.0);
-    }
-
-    #[test]
-    fn much_too_much_is_seen_before_the_window_is_over() {
-        let mut budget = budget(5.0);
-        budget.decide(0, None);
-        budget.spend("hot", SECOND / 5);
-        assert_eq!(budget.decide(SECOND / 10, None), []);
-        assert_eq!(budget.decide(SECOND / 4, None), [dropped("hot", 80.0, 80.0, 30)]);
-    }
-
-    #[test]
-    fn pauses_grow_and_begin_anew_after_a_good_time() {
-        let mut budget = budget(5.0);
-        budget.decide(0, None);
-        let mut now = 0;
-        let mut pauses = Vec::new();
-        let mut restored = Vec::new();
-        for second in 1..400 {
-            now = second * SECOND;
-            if budget.dropped(now).next().is_none() {
-                budget.spend("hot", SECOND / 2);
-            }
-            for change in budget.decide(now, None) {
-                match change {
-                    Change::Drop { pause_s, .. } => pauses.push(pause_s),
-                    Change::Restore { .. } => restored.push(second),
-                }
-            }
-        }
-        assert_eq!((pauses, restored), (vec![30, 60, 120, 240], vec![31, 92, 213]));
-        // It comes back and is quiet.
-        for _ in 0..600 {
-            now += SECOND;
-            budget.spend("hot", SECOND / 100);
-            let changes = budget.decide(now, None);
-            assert!(changes.iter().all(|change| matches!(change, Change::Restore { .. })));
-        }
-        budget.spend("hot", SECOND);
-        now += SECOND;
-        assert_eq!(budget.decide(now, None), [dropped("hot", 100.0, 100.0, 30)]);
-    }
-
-    #[test]
-    fn no_estimate_is_larger_than_what_the_process_used() {
-        let mut budget = budget(5.0);
-        budget.decide(0, None);
-        budget.spend("a", 3 * SECOND);
-        budget.spend("b", SECOND);
-        let changes = budget.decide(SECOND, Some(SECOND / 25));
-        assert_eq!((changes, budget.percent()), (Vec::new(), 4.0));
-        let units: Vec<_> = budget.units().collect();
-        assert_eq!(units, [("a", 3.0), ("b", 1.0)]);
-    }
-
-    #[test]
-    fn without_a_limit_costs_are_only_counted() {
-        let mut budget = Budget::new(Limits::default());
-        budget.decide(0, None);
-        budget.spend("a", 10 * SECOND);
-        assert_eq!((budget.decide(SECOND, None), budget.percent()), (Vec::new(), 1000.0));
-    }
-}
+mod tests;

@@ -70,6 +70,8 @@ pub struct Service {
     pub inject: Vec<Way>,
     /// Share of a CPU that this may cost each process, percent.
     pub budget: Option<f64>,
+    /// After which time what was given up for that is tried again for the first time.
+    pub retry: Option<Duration>,
     /// Whether statements of databases are told, their literals masked.
     pub sql: bool,
     /// Whether queries of URLs are told.

@@ -15,7 +15,7 @@ mod requests;
 pub mod status;
 mod window;
 
-pub use budget::{Budget, Change, Limits};
+pub use budget::{Budget, Change, Limits, percent};
 pub use candidate::{Candidate, Container, container_of};
 pub use config::{
     Agent, Backend, Config, ConfigError, Export, Match, Sampling, Service, Way, WrongPlace,

@@ -9,7 +9,7 @@ mod process;
 mod shown;
 mod tree;
 
-use crate::budget::Change;
+use crate::budget::{Change, percent};
 use crate::status::{ExportStatus, Status};
 use maud::{DOCTYPE, Markup, html};
 use shown::{bytes, count, duration, since};
@@ -62,8 +62,10 @@ fn agent(status: &Status) -> Markup {
         span { "version " (status.version) } " · "
         span { "pid " (status.pid) } " · "
         span { "up " (duration(up)) } " · "
-        span { (format!("{:.1}", status.own.cpu_percent)) "% of a CPU" } " · "
-        span { (bytes(status.own.memory_bytes)) }
+        @if let Some(percent) = status.own.cpu_percent {
+            span { (format!("{percent:.1}")) "% of a CPU" } " · "
+        }
+        @if let Some(memory) = status.own.memory_bytes { span { (bytes(memory)) } }
     }
 }
 
@@ -141,8 +143,10 @@ fn decisions(status: &Status) -> Markup {
 
 fn what(change: &Change) -> String {
     match change {
-        Change::Drop { unit, percent, total, pause_s } => format!(
-            "{unit} is given up for {pause_s} s: it cost {percent:.1}% of a CPU, all together {total:.1}%"
+        Change::Drop { unit, percent: own, total, pause_s } => format!(
+            "{unit} is given up for {pause_s} s: it cost {} of a CPU, all together {}",
+            percent(*own),
+            percent(*total)
         ),
         Change::Restore { unit } => format!("{unit} is watched again"),
     }

@@ -1,6 +1,7 @@
 //! What an agent says of itself and of the processes it watches: the form of `/status`.
 //!
-//! Every object is plain data in `snake_case`; times are nanoseconds, absolute ones Unix time.
+//! Every object is plain data in `snake_case`; times are nanoseconds, absolute ones Unix time. A figure that is not
+//! known, or not yet, is null.
 
 mod activity;
 mod own;
@@ -9,6 +10,7 @@ pub use activity::{Activity, RequestStatus, SpanStatus, TreeStatus};
 pub use own::own_figures;
 
 use crate::budget::Change;
+use sensors::{Span, SpanKind};
 use serde::Serialize;
 
 /// All of it.
@@ -86,10 +88,10 @@ pub struct PreloadStatus {
 pub struct OwnStatus {
     /// CPU time since its start, seconds.
     pub cpu_seconds: f64,
-    /// CPU now, percent of one.
-    pub cpu_percent: f64,
-    /// Anonymous memory, bytes.
-    pub memory_bytes: u64,
+    /// CPU in the last seconds, percent of one; `None` in the first ones.
+    pub cpu_percent: Option<f64>,
+    /// Anonymous memory, bytes; `None` when the kernel does not tell.
+    pub memory_bytes: Option<u64>,
 }
 
 /// What became of what was to be sent.
@@ -158,8 +160,8 @@ pub struct ProcessStatus {
     pub requests: Vec<RequestStatus>,
     /// The slowest requests of the last minutes, the slowest first.
     pub slowest: Vec<TreeStatus>,
-    /// Its goroutines by what they do; empty while nobody asked.
-    pub goroutines: Vec<GroupStatus>,
+    /// Its goroutines by what they do; `None` while they were not counted.
+    pub goroutines: Option<Vec<GroupStatus>>,
     /// Metrics of the last minutes, for charts.
     pub runtime: Vec<SeriesStatus>,
 }
@@ -175,10 +177,10 @@ pub struct CaptureStatus {
     pub reason: Option<String>,
     /// What a person should know.
     pub notes: Vec<String>,
-    /// Functions watched.
-    pub functions: u64,
-    /// Sites in them.
-    pub sites: u64,
+    /// Functions watched; `None` while none is.
+    pub functions: Option<u64>,
+    /// Sites in them, likewise.
+    pub sites: Option<u64>,
     /// Records that came.
     pub records: u64,
     /// Records that were lost.
@@ -213,10 +215,45 @@ pub struct SensorStatus {
     pub state: SensorState,
     /// Why it is not active.
     pub reason: Option<String>,
-    /// Hits of its sites.
-    pub hits: u64,
-    /// Estimated cost, percent of a CPU.
-    pub cost_percent: f64,
+    /// Hits of its sites that came, since the process was met; `None` where there is nothing to hit.
+    pub hits: Option<u64>,
+    /// Estimated cost in the last second or so, percent of a CPU; `None` while that is not known.
+    pub cost_percent: Option<f64>,
+    /// What became of the spans of its calls; `None` where it makes none.
+    pub spans: Option<SensorSpans>,
+}
+
+/// What became of the spans of one sensor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SensorSpans {
+    /// Made.
+    pub made: u64,
+    /// Made without having seen their end.
+    pub unfinished: u64,
+    /// Made with a value missing or cut.
+    pub truncated: u64,
+}
+
+/// Name of the group of sensors that a span is of.
+pub fn sensor_of(span: &Span) -> &'static str {
+    let has = |name| span.attributes.iter().any(|(key, _)| *key == name);
+    // Either is the same for all spans of its kind, and so never missing.
+    match (span.kind, has("rpc.system"), has("db.system.name")) {
+        (SpanKind::Server, true, _) => "grpc",
+        (SpanKind::Client, true, _) => "grpc-client",
+        (_, _, true) => "sql",
+        (SpanKind::Server, ..) => "http",
+        (SpanKind::Client, ..) => "http-client",
+    }
+}
+
+impl SensorSpans {
+    /// Counts one.
+    pub fn count(&mut self, span: &Span) {
+        self.made += 1;
+        self.unfinished += u64::from(!span.is_finished);
+        self.truncated += u64::from(!span.unavailable.is_empty());
+    }
 }
 
 /// What became of spans.
@@ -239,8 +276,8 @@ pub struct SpanCounts {
 pub struct BudgetStatus {
     /// What it may, percent of a CPU.
     pub limit_percent: Option<f64>,
-    /// What it does by estimate, in the last second or so.
-    pub cost_percent: f64,
+    /// What it does by estimate, in the last second or so; `None` while that is not known.
+    pub cost_percent: Option<f64>,
     /// Since the attach, nanoseconds of CPU.
     pub cost_ns: u64,
     /// Things given up.

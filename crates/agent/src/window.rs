@@ -36,11 +36,11 @@ pub struct Rates {
     pub errors: u64,
     /// How many a second.
     pub per_second: f64,
-    /// Half of them took at most so long, nanoseconds.
+    /// Half of them took at most so long, nanoseconds; to a tenth, as the others.
     pub p50_ns: u64,
-    /// 95 of 100.
+    /// 95 of 100; of fewer than twenty, the longest.
     pub p95_ns: u64,
-    /// 99 of 100.
+    /// 99 of 100; of fewer than a hundred, the longest.
     pub p99_ns: u64,
     /// The longest.
     pub max_ns: u64,
@@ -76,13 +76,15 @@ impl Window {
         self.begun_ns = now_ns;
     }
 
-    /// What it comes to at `now_ns`.
-    pub fn rates(&mut self, now_ns: u64) -> Rates {
+    /// What it comes to at `now_ns`. There was nothing from `since_ns` to its begin: the first one of a kind does
+    /// not come at the begin of the time that its rate is of.
+    pub fn rates(&mut self, now_ns: u64, since_ns: u64) -> Rates {
         self.turn(now_ns);
         let halves = || [Some(&self.now), self.before.as_ref().map(|(_, half)| half)];
         let sum = |of: fn(&Half) -> u64| halves().into_iter().flatten().map(of).sum::<u64>();
         let count = sum(|half| half.count);
         let begun = self.before.as_ref().map_or(self.begun_ns, |(begun, _)| *begun);
+        let begun = begun.min(since_ns.max(now_ns.saturating_sub(self.half_ns)));
         let seconds = now_ns.saturating_sub(begun).max(1_000_000_000) as f64 / 1e9;
         let max_ns = halves().into_iter().flatten().map(|half| half.max_ns).max().unwrap_or(0);
         let quantile = |share: f64| {
@@ -130,7 +132,7 @@ mod tests {
         for ms in 1..=1000 {
             window.add(SECOND, ms * 1_000_000, ms % 100 == 0);
         }
-        let rates = window.rates(10 * SECOND);
+        let rates = window.rates(10 * SECOND, 0);
         assert_eq!((rates.count, rates.errors, rates.per_second), (1000, 10, 100.0));
         let near = |ns: u64, ms: f64| (ns as f64 / 1e6 / ms - 1.0).abs() < 0.1;
         assert!(near(rates.p50_ns, 500.0) && near(rates.p95_ns, 950.0), "{rates:?}");
@@ -142,9 +144,36 @@ mod tests {
         let mut window = Window::new(60 * SECOND, 0);
         window.add(SECOND, 5_000_000, true);
         window.add(61 * SECOND, 1_000_000, false);
-        assert_eq!(window.rates(62 * SECOND).count, 2);
-        assert_eq!(window.rates(122 * SECOND).count, 1);
-        let none = window.rates(1000 * SECOND);
+        assert_eq!(window.rates(62 * SECOND, 0).count, 2);
+        assert_eq!(window.rates(122 * SECOND, 0).count, 1);
+        let none = window.rates(1000 * SECOND, 0);
         assert_eq!((none.count, none.max_ns, none.p99_ns), (0, 0, 0));
+    }
+
+    /// One request a moment ago is no request a second when nothing came before it.
+    #[test]
+    fn a_rate_is_of_the_time_that_was_watched() {
+        let rate = |since: u64| {
+            let mut window = Window::new(60 * SECOND, 100 * SECOND);
+            window.add(100 * SECOND, 1, false);
+            window.rates(101 * SECOND, since).per_second
+        };
+        assert_eq!(rate(0), 1.0 / 60.0);
+        assert_eq!(rate(91 * SECOND), 0.1);
+        assert_eq!(rate(101 * SECOND), 1.0);
+    }
+
+    #[test]
+    fn of_few_the_highest_percentiles_are_the_longest() {
+        let mut window = Window::new(60 * SECOND, 0);
+        for ms in [1, 2, 300] {
+            window.add(0, ms * 1_000_000, false);
+        }
+        let rates = window.rates(SECOND, 0);
+        assert_eq!(
+            (rates.p95_ns, rates.p99_ns, rates.max_ns),
+            (300_000_000, 300_000_000, 300_000_000)
+        );
+        assert!((2_000_000..2_200_000).contains(&rates.p50_ns), "{rates:?}");
     }
 }

@@ -11,7 +11,7 @@ use crate::prepare::{self, Hooks, Made, Order};
 use crate::ptrace;
 use crate::reader::{Reader, SiteInfo, Writers};
 use crate::slice;
-use address::{Avma, Bias};
+use address::{Avma, Bias, Svma};
 use binary::Executable;
 use capture::{Capture, CodeEffects, Counters, Request, Scope};
 use probe::Plan;
@@ -67,6 +67,8 @@ pub struct TrampolineCapture {
     /// See [`Capture::rest_up_to`].
     rest: Duration,
     attached: bool,
+    /// For each site of the plan its function, and where that begins.
+    functions: Vec<(u32, Svma)>,
     /// Whether the thread that reads has been told to the kernel.
     is_reading: bool,
 }
@@ -178,6 +180,7 @@ impl TrampolineCapture {
             pause: Duration::ZERO,
             rest: Duration::ZERO,
             attached: true,
+            functions: Vec::new(),
             is_reading: false,
         }
     }
@@ -206,6 +209,11 @@ impl TrampolineCapture {
         self.bare.retain(|function| refused.contains_key(function));
         self.bare.extend(refused.keys().filter(|_| is_first));
         self.refused.extend(refused);
+        let entry = |function: u32| {
+            let known = what.plan.functions.get(function as usize);
+            (function, known.map_or(Svma(u64::MAX), |function| function.entry))
+        };
+        self.functions = what.plan.sites.iter().map(|site| entry(site.function)).collect();
         let rings = target.area().layout.rings;
         let first_ring = rings.count.wrapping_mul(self.installed.len() as u32);
         let opened = target.area().opened;
@@ -369,6 +377,26 @@ impl Capture for TrampolineCapture {
             }
         }
         result
+    }
+
+    fn set_watched(
+        &mut self,
+        sites: &BTreeSet<u32>,
+        watched: bool,
+    ) -> Result<bool, capture::Error> {
+        if !self.attached {
+            return Ok(false);
+        }
+        let functions = sites.iter().filter_map(|&site| self.functions.get(site as usize));
+        let functions = functions.map(|&(function, entry)| (entry, function)).collect();
+        for one in self.installed.iter_mut().filter(|one| !one.is_over) {
+            match one.target.set_watched(&functions, watched) {
+                Ok(true) | Err(Error::Gone(_) | Error::Replaced(_)) => {}
+                Ok(false) => return Ok(false),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(true)
     }
 
     fn code_effects(&self) -> Option<CodeEffects> {

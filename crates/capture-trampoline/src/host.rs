@@ -1,9 +1,11 @@
 //! A process that has code of ours, however it came there.
 
 use crate::Error;
-use crate::install::{Area, Removal, Report, Target, remove_leftovers};
+use crate::install::{Area, Removal, Report, Resting, Target, remove_leftovers};
 use crate::memory::TargetMemory;
+use address::Svma;
 use process::Process;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Mutex;
@@ -23,6 +25,7 @@ pub(crate) struct Given {
     pub(crate) area: Area,
     pub(crate) report: Report,
     pub(crate) witness: Witness,
+    pub(crate) resting: Resting,
 }
 
 /// What tells that a process has become another program.
@@ -101,6 +104,31 @@ impl Host {
     pub(crate) fn close(&self) {
         if let Self::Given(given) = self {
             given.area.abandon();
+        }
+    }
+
+    /// Takes the patches of some functions, by where they begin, out, or puts back those that were. False when that
+    /// cannot be.
+    pub(crate) fn set_watched(
+        &mut self,
+        functions: &BTreeMap<Svma, u32>,
+        watched: bool,
+    ) -> Result<bool, Error> {
+        match self {
+            Self::Traced(target) => {
+                target.set_watched(&functions.values().copied().collect(), watched)
+            }
+            Self::Given(given) if !given.witness.is_current() => Ok(false),
+            Self::Given(given) => {
+                let pid = given.process.pid();
+                match given.resting.set(pid, functions, watched) {
+                    Err(
+                        Error::Permission { .. }
+                        | Error::Process(process::Error::Permission { .. }),
+                    ) => Ok(false),
+                    result => result,
+                }
+            }
         }
     }
 

@@ -9,6 +9,7 @@ mod gap;
 mod leftovers;
 mod place;
 mod remote;
+mod rest;
 mod room;
 mod scan;
 mod stacks;
@@ -18,7 +19,7 @@ mod text;
 
 pub(crate) use area::{Area, CODE_NAME, MFD_EXEC, RINGS_NAME, write_code};
 pub(crate) use gap::{Layout, PAGE, Wanted};
-pub(crate) use leftovers::remove_leftovers;
+pub(crate) use leftovers::{Resting, remove_leftovers};
 pub use leftovers::{has_leftovers, is_carrier};
 pub(crate) use place::{Place, code_segment};
 pub(crate) use remote::sleepers;

@@ -8,6 +8,7 @@ mod merged;
 pub use merged::Merged;
 
 use probe::Plan;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -138,6 +139,17 @@ pub trait Capture {
     /// Removes everything from the targets. Records already produced stay readable with
     /// [`Capture::poll`]. Idempotent.
     fn detach(&mut self) -> Result<(), Error>;
+
+    /// Takes some sites out of the targets, or puts such ones back; the others go on undisturbed. `sites` are all
+    /// those of some functions, by their numbers in the plan. What was under way in these functions is not seen to
+    /// end.
+    ///
+    /// False when this cannot be done here, at all or now: some of these sites may be in and others out then, and
+    /// the way left is to detach and to install anew. So it is for a backend that has no better one.
+    fn set_watched(&mut self, sites: &BTreeSet<u32>, watched: bool) -> Result<bool, Error> {
+        let _ = (sites, watched);
+        Ok(false)
+    }
 
     /// What was done to the processes by a backend that writes code into them; complete after
     /// [`Capture::detach`].

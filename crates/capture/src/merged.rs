@@ -2,7 +2,7 @@
 //! they refuse. Never both inside one function.
 
 use crate::{Capture, CodeEffects, Counters, Error};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// Where a record's time, site, process and CPU stand (see `wire::Record`).
@@ -198,6 +198,15 @@ impl Capture for Merged {
         second.and(first)
     }
 
+    fn set_watched(&mut self, sites: &BTreeSet<u32>, watched: bool) -> Result<bool, Error> {
+        let own = (0u32..).zip(&self.second.sites).filter(|(_, site)| sites.contains(site));
+        let own: BTreeSet<u32> = own.map(|(own, _)| own).collect();
+        if !own.is_empty() && !self.second.capture.set_watched(&own, watched)? {
+            return Ok(false);
+        }
+        self.first.set_watched(sites, watched)
+    }
+
     fn code_effects(&self) -> Option<CodeEffects> {
         self.first.code_effects().or_else(|| self.second.capture.code_effects())
     }
@@ -209,6 +218,55 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
     use wire::RecordKind;
+
+    /// Is told what to watch, and says whether it can.
+    struct Asked(bool, Told);
+
+    type Told = Arc<std::sync::Mutex<Vec<(BTreeSet<u32>, bool)>>>;
+
+    impl Capture for Asked {
+        fn backend(&self) -> &'static str {
+            "asked"
+        }
+
+        fn poll(&mut self, _: Duration, _: &mut dyn FnMut(&[u8])) -> Result<usize, Error> {
+            Ok(0)
+        }
+
+        fn counters(&self) -> Result<Counters, Error> {
+            Ok(Counters::default())
+        }
+
+        fn detach(&mut self) -> Result<(), Error> {
+            Ok(())
+        }
+
+        fn set_watched(&mut self, sites: &BTreeSet<u32>, watched: bool) -> Result<bool, Error> {
+            self.1.lock().unwrap().push((sites.clone(), watched));
+            Ok(self.0)
+        }
+    }
+
+    /// Each is asked about its own sites, by its own numbers, and the second only about some it has.
+    #[test]
+    fn what_is_to_be_watched_is_told_to_those_who_watch_it() {
+        let asked = |can: bool, sites: &[u32]| {
+            let [first, second] = [Arc::default(), Arc::default()];
+            let both = [Asked(true, Arc::clone(&first)), Asked(can, Arc::clone(&second))];
+            let [a, b] = both.map(Box::new);
+            let mut merged = Merged::new(a, b, vec![7, 3, 9]);
+            let done = merged.set_watched(&sites.iter().copied().collect(), false).unwrap();
+            let told = |list: &Told| {
+                let list = list.lock().unwrap();
+                list.iter().map(|(sites, _)| sites.iter().copied().collect()).collect()
+            };
+            let (first, second): (Vec<Vec<u32>>, Vec<Vec<u32>>) = (told(&first), told(&second));
+            (done, first, second)
+        };
+        assert_eq!(asked(true, &[1, 9, 7]), (true, vec![vec![1, 7, 9]], vec![vec![0, 2]]));
+        assert_eq!(asked(false, &[1, 2]), (true, vec![vec![1, 2]], vec![]));
+        assert_eq!(asked(false, &[1, 3]), (false, vec![], vec![vec![1]]));
+    }
 
     /// Hands over what each poll is to give.
     struct Script {

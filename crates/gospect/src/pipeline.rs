@@ -191,6 +191,18 @@ impl Pipeline {
         }
     }
 
+    /// See [`Timeline::release`].
+    pub fn release(
+        &mut self,
+        is_released: &dyn Fn(u32) -> bool,
+        now_ns: u64,
+        symbols: &dyn Symbolizer,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        self.timeline.release(is_released, now_ns, &mut self.events);
+        self.pass_on(symbols, out)
+    }
+
     /// See [`Timeline::drain_from`].
     pub fn drain_from(&mut self, ts_ns: u64) {
         self.timeline.drain_from(ts_ns);

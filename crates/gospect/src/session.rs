@@ -31,6 +31,11 @@ pub struct SiteCosts {
 const TRAMPOLINE_NS: u64 = 13;
 /// Each op of its fetch program.
 const TRAMPOLINE_OP_NS: u64 = 1;
+/// One that finds its ring full: it counts that, and nothing else. Measured between 2 and 3.
+const TRAMPOLINE_LOST_NS: u64 = 3;
+
+/// Rounds in which a capture gives all that it had when it was asked.
+const REST_ROUNDS: usize = 4;
 
 /// [`SiteCosts`] that are assumed until they are measured.
 #[derive(Clone, Debug)]
@@ -308,14 +313,19 @@ impl Session {
         self.pipeline.is_done()
     }
 
-    /// Estimated CPU time that the hits so far cost the targets, nanoseconds. Those that were lost, or rejected by a
-    /// condition, cost as much as those that came; of two backends only trampolines lose much.
+    /// Estimated CPU time that the hits so far cost the targets, nanoseconds. Those that were rejected by a condition
+    /// cost as much as those that came, those that were lost as much by uprobes; of two backends only trampolines lose
+    /// much.
     pub fn cost_ns(&self) -> u64 {
         let counters = self.capture.counters().unwrap_or_default();
-        let unseen = counters.lost + counters.rejected;
         let mean = self.cost_ns.checked_div(self.hits).unwrap_or_default();
-        let each = if self.has_trampolines { TRAMPOLINE_NS } else { mean };
-        self.cost_ns.saturating_add(each.saturating_mul(unseen))
+        let (lost, rejected) = match self.has_trampolines {
+            true => (TRAMPOLINE_LOST_NS, TRAMPOLINE_NS),
+            false => (mean, mean),
+        };
+        let unseen = lost.saturating_mul(counters.lost);
+        let unseen = unseen.saturating_add(rejected.saturating_mul(counters.rejected));
+        self.cost_ns.saturating_add(unseen)
     }
 
     /// From now on keeps what each function's hits cost.
@@ -327,6 +337,33 @@ impl Session {
     /// [`Session::cost_ns`] alone. Empty when it is not kept.
     pub fn costs(&self) -> &[FunctionCost] {
         self.by_function.as_deref().unwrap_or_default()
+    }
+
+    /// Takes functions out of the targets, or puts such ones back, while the others go on; see
+    /// [`Capture::set_watched`]. Their calls that are open end as lost. False when that cannot be done.
+    pub fn set_watched(
+        &mut self,
+        functions: &BTreeSet<u32>,
+        watched: bool,
+        now_ns: u64,
+        out: &mut dyn Write,
+    ) -> anyhow::Result<bool> {
+        let sites = (0u32..).zip(&self.plan.sites);
+        let sites = sites.filter(|(_, site)| functions.contains(&site.function));
+        let sites: BTreeSet<u32> = sites.map(|(number, _)| number).collect();
+        let is_theirs = |function: u32| functions.contains(&function);
+        if watched {
+            self.pipeline.release(&is_theirs, now_ns, &self.symbols, out)?;
+            return self.capture.set_watched(&sites, true).context("failed to put functions back");
+        }
+        let done = self.capture.set_watched(&sites, false);
+        let done = done.context("failed to take functions out")?;
+        // What they gave until then.
+        for _ in 0..REST_ROUNDS {
+            self.poll(Duration::ZERO, out)?;
+        }
+        self.pipeline.release(&is_theirs, now_ns, &self.symbols, out)?;
+        Ok(done)
     }
 
     /// Removes the plan from the targets.

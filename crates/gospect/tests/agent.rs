@@ -194,6 +194,56 @@ fn root_a_preloaded_program_carries_its_plan() {
     ask(&address, "/sum?n=3");
 }
 
+/// `doctor` says of a process what the agent that watches it says.
+#[test]
+fn root_doctor_asks_the_agent_that_watches_a_process() {
+    let directory = Directory::new();
+    let program = directory.copy(&fixture("httpserver"), "shop");
+    let (running, address) = server(&program);
+    let rest = "name = \"shop\"\nsensors = [\"http\", \"sql\"]\nfunctions = [\"main.addUp\"]";
+    let config = directory.file("gospect.toml");
+    let agent = Agent::start(&config, &matching(&program, rest), &[]);
+    agent.wait(running.pid(), "watched", is_watched);
+    ask(&address, "/sum?n=3");
+    let is_counted = |process: &Value| {
+        let is_known = !sensor(process, "http")["cost_percent"].is_null();
+        process["spans"]["made"] == 1 && is_known && sensor(process, "main.addUp")["hits"] == 2
+    };
+    agent.wait(running.pid(), "its request", is_counted);
+    let pid = running.pid().to_string();
+    let output = any_gospect().run(&["doctor", "-p", &pid, "--format", "json"]);
+    output.expect_code(0);
+    let checks = output.of_type("check");
+    let ours = format!("gospect agent, process {}", agent.running.pid());
+    let about = checks.iter().filter(|check| check["area"] == "agent");
+    let line = |check: &Value| {
+        let [status, name, detail] = ["status", "name", "detail"].map(|key| text(&check[key]));
+        format!("{status} {name}: {detail}")
+    };
+    // Other tests have agents of their own, which do not watch it.
+    let lines: Vec<String> = about.map(line).filter(|line| !line.contains("does not")).collect();
+    let without_cost = |line: &String| match line.split_once("; 0.") {
+        Some((head, rest)) => format!("{head}{}", rest.trim_start_matches(char::is_numeric)),
+        None => line.clone(),
+    };
+    let lines: Vec<String> = lines.iter().map(without_cost).collect();
+    let expected = [
+        format!("ok watched by: {ours}, at http://{}/, as `shop`", agent.address),
+        "ok http: active; 8 hits% of a CPU; spans: 1 made, 0 truncated, 0 unfinished".to_owned(),
+        "ok http-client: off: the configuration leaves it out".to_owned(),
+        "note sql: unavailable: the program has none of its functions, or none that can be watched"
+            .to_owned(),
+        "ok main.addUp: active; 2 hits% of a CPU".to_owned(),
+        "ok spans: spans: 1 made, 0 truncated, 0 unfinished, 0 refused; 0 records lost".to_owned(),
+    ];
+    for line in &expected {
+        assert!(lines.contains(line), "{line}: {lines:#?}");
+    }
+    agent.stop();
+    let output = any_gospect().run(&["doctor", "-p", &pid, "--format", "json"]);
+    assert!(!output.stdout.contains(&ours), "{}", output.stdout);
+}
+
 /// Names of all metrics, names of spans' services, and how many spans there are.
 fn received(lines: &[Value]) -> (BTreeSet<String>, BTreeSet<String>, usize) {
     let list = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();

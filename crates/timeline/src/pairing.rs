@@ -128,6 +128,24 @@ impl Timeline {
         self.drained_from = Some(ts_ns);
     }
 
+    /// Some functions are not watched any more, or not yet again: what is open of them ends as [`End::Lost`] at
+    /// `now_ns`, a time on the capture's clock. The exit of a later call would be taken for theirs.
+    pub fn release(
+        &mut self,
+        is_released: &dyn Fn(u32) -> bool,
+        now_ns: u64,
+        out: &mut Vec<Event>,
+    ) {
+        let mut released: Vec<Frame> = Vec::new();
+        for stack in self.table.stacks() {
+            released.extend(stack.frames.extract_if(.., |frame| is_released(frame.function)));
+        }
+        released.sort_unstable_by_key(|frame| (frame.pid, frame.goid, std::cmp::Reverse(frame.id)));
+        for frame in released {
+            self.ledger.infer(frame, End::Lost, now_ns, &mut [], out);
+        }
+    }
+
     fn is_drained(&self, record: &Record<'_>) -> bool {
         self.drained_from.is_some_and(|from| record.ts_ns >= from)
     }

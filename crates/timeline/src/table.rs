@@ -246,6 +246,12 @@ impl Table {
         stacks
     }
 
+    /// All stacks, in no order.
+    pub fn stacks(&mut self) -> impl Iterator<Item = &mut Stack> {
+        let busy = self.slots.iter_mut().filter(|slot| slot.usage == Use::Busy);
+        busy.map(|slot| &mut slot.stack)
+    }
+
     /// Processes known, in order.
     pub fn pids(&self) -> Vec<u32> {
         let mut pids: Vec<u32> = self.processes.keys().copied().collect();

@@ -43,6 +43,32 @@ fn draining_finishes_open_trees_and_begins_no_new_one() {
     assert_eq!((counters.drained, counters.drained_exits, counters.orphan_exits), (1, 1, 0));
 }
 
+/// What is open of a function that is not watched any more is not continued by the exit of a later call, and the
+/// calls around it and within it go on.
+#[test]
+fn what_is_released_ends_at_once_and_nothing_else_does() {
+    let mut story = Story::of(&["main.a", "main.b", "main.c"]);
+    story.g(1).enter("", "main.a", 100, &[]).enter("main.a", "main.b", 200, &[]);
+    story.enter("main.b", "main.c", 300, &[]);
+    story.g(2).enter("", "main.b", 100, &[]);
+    let begun = story.records.len();
+    // Neither the return of the first main.b nor the begin of the next one was seen.
+    story.g(1).ret("main.c", 300, &[]).ret("main.b", 200, &[]).ret("main.a", 100, &[]);
+    story.g(2).ret("main.b", 100, &[]).enter("", "main.b", 100, &[]).ret("main.b", 100, &[]);
+    let mut timeline = Timeline::new(Arc::new(story.plan.clone()), Options::default());
+    push(&mut timeline, &story.records[..begun]);
+    let b = story.plan.functions.iter().position(|function| function.name == "main.b");
+    let b = b.expect("a function") as u32;
+    let now = story.records.get(begun).map_or(0, |record| record.record.ts_ns);
+    let mut released = Vec::new();
+    timeline.release(&|function| function == b, now, &mut released);
+    assert_eq!(ends(&released), [(1, End::Lost), (0, End::Lost)]);
+    let events = push(&mut timeline, &story.records[begun..]);
+    assert_eq!(ends(&events), [(2, End::Return), (0, End::Return), (0, End::Return)]);
+    assert!(timeline.is_idle());
+    assert_eq!(timeline.counters().orphan_exits, 2);
+}
+
 /// What every goroutine ends in does not return, and is not lost either.
 #[test]
 fn the_last_call_of_a_goroutine_ends_with_it() {

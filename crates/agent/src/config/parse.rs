@@ -28,6 +28,7 @@ const SERVICE_KEYS: &[&str] = &[
     "backend",
     "inject",
     "budget",
+    "retry",
     "sql",
     "queries",
     "time",
@@ -154,7 +155,7 @@ impl Reader<'_> {
                     let known = PROTOCOLS.map(|name| (name, name));
                     agent.protocol = Some(self.named(item, "protocol", &known)?.to_owned());
                 }
-                _ => agent.interval = Some(self.interval(item)?),
+                _ => agent.interval = Some(self.time(item, "interval")?),
             }
         }
         Ok(agent)
@@ -172,9 +173,9 @@ impl Reader<'_> {
         }
     }
 
-    fn interval(&self, item: &Item) -> Parsed<Duration> {
-        let wanted = "a time of a second or more, as \"15s\"";
-        let text = self.text(item, "interval", wanted)?;
+    fn time(&self, item: &Item, key: &str) -> Parsed<Duration> {
+        let wanted = "a time from a second to an hour, as \"15s\"";
+        let text = self.text(item, key, wanted)?;
         let units = [("ms", 1), ("s", 1000), ("m", 60_000)];
         let found = units.iter().find_map(|(unit, ms)| {
             let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
@@ -183,7 +184,7 @@ impl Reader<'_> {
         let most = Duration::from_secs(3600);
         match found.filter(|span| (Duration::from_secs(1)..=most).contains(span)) {
             Some(span) => Ok(span),
-            None => self.wrong(item.span(), format!("`interval` is `{text}`: expected {wanted}")),
+            None => self.wrong(item.span(), format!("`{key}` is `{text}`: expected {wanted}")),
         }
     }
 
@@ -226,6 +227,7 @@ impl Reader<'_> {
                     service.inject = named.collect::<Parsed<_>>()?;
                 }
                 "budget" => service.budget = Some(self.budget(item)?),
+                "retry" => service.retry = Some(self.time(item, "retry")?),
                 "sql" => service.sql = self.flag(item, "sql")?,
                 "queries" => service.queries = self.flag(item, "queries")?,
                 _ => service.time = self.flag(item, "time")?,

@@ -19,6 +19,7 @@ sampling = 0.25
 backend = "trampoline"
 inject = ["preload", "launch"]
 budget = "2.5%"
+retry = "2m"
 sql = true
 
 [[service]]
@@ -50,6 +51,7 @@ cgroup = "/system.slice/*"
         backend: Backend::Trampoline,
         inject: vec![Way::Preload, Way::Launch],
         budget: Some(2.5),
+        retry: Some(Duration::from_secs(120)),
         sql: true,
         queries: false,
         time: false,
@@ -87,7 +89,7 @@ fn a_wrong_key_is_named_with_its_place() {
     refused(
         "[[service]]\nsensor = []\n",
         "2:1: unknown key `sensor` in [[service]]: expected one of name, match, sensors, functions, \
-         sampling, backend, inject, budget, sql, queries, time",
+         sampling, backend, inject, budget, retry, sql, queries, time",
     );
 }
 
@@ -104,7 +106,11 @@ fn a_wrong_value_is_named_with_its_place_and_what_was_expected() {
     refused("[agent]\nsocket = \"x\"", "2:10: `socket` is `x`: expected an absolute path");
     refused(
         "[agent]\ninterval = \"10ms\"",
-        "2:12: `interval` is `10ms`: expected a time of a second or more, as \"15s\"",
+        "2:12: `interval` is `10ms`: expected a time from a second to an hour, as \"15s\"",
+    );
+    refused(
+        &service("retry = \"2h\""),
+        "2:9: `retry` is `2h`: expected a time from a second to an hour, as \"15s\"",
     );
     refused(
         "[agent]\nprotocol = \"udp\"",

@@ -51,9 +51,14 @@ fn line(process: &ProcessStatus) -> Markup {
             td.number { (first.map_or_else(String::new, |rates| duration(rates.p99_ns))) }
             td.number.bad[errors > 0] { (count(errors)) }
             td.number.bad[process.capture.lost > 0] { (count(process.capture.lost)) }
-            td.number { (format!("{:.1}%", process.budget.cost_percent)) (limit.unwrap_or_default()) }
+            td.number { (cost(process.budget.cost_percent, 1)) (limit.unwrap_or_default()) }
         }
     }
+}
+
+/// Nothing while it is not known.
+fn cost(percent: Option<f64>, digits: usize) -> String {
+    percent.map_or_else(String::new, |percent| format!("{percent:.digits$}%"))
 }
 
 fn way(process: &ProcessStatus) -> String {
@@ -87,7 +92,7 @@ pub(super) fn details(process: &ProcessStatus, now_ns: u64) -> Markup {
             (requests(&process.requests))
             (slowest(process))
             (charts(process))
-            (goroutines(&process.goroutines))
+            (goroutines(process.goroutines.as_deref().unwrap_or_default()))
             (sensors(process))
         }
     }
@@ -180,7 +185,8 @@ fn sensors(process: &ProcessStatus) -> Markup {
             table {
                 thead {
                     tr {
-                        th { "sensor" } th { "state" } th.number { "hits" } th.number { "cost" } th { "why" }
+                        th { "sensor" } th { "state" } th.number { "hits" } th.number { "spans" }
+                        th.number { "cost" } th { "why" }
                     }
                 }
                 tbody { @for sensor in &process.sensors { (sensor_line(sensor)) } }
@@ -201,8 +207,9 @@ fn sensor_line(sensor: &SensorStatus) -> Markup {
         tr {
             td { (sensor.name) @if sensor.kind == "function" { " (function)" } }
             td.bad[sensor.state == SensorState::Dropped] { (state) }
-            td.number { (count(sensor.hits)) }
-            td.number { (format!("{:.2}%", sensor.cost_percent)) }
+            td.number { (sensor.hits.map_or_else(String::new, count)) }
+            td.number { (sensor.spans.map_or_else(String::new, |spans| count(spans.made))) }
+            td.number { (cost(sensor.cost_percent, 2)) }
             td { (sensor.reason.as_deref().unwrap_or_default()) }
         }
     }

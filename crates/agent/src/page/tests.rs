@@ -52,7 +52,7 @@ fn process(pid: u32) -> ProcessStatus {
         }],
         requests: vec![RequestStatus { name: text(), kind: "server", rates }],
         slowest: vec![tree],
-        goroutines: vec![GroupStatus { state: text(), count: 3 }],
+        goroutines: Some(vec![GroupStatus { state: text(), count: 3 }]),
         runtime: vec![SeriesStatus {
             name: text(),
             unit: text(),

@@ -74,6 +74,8 @@ pub struct SpanStatus {
 /// What is kept of the requests of one process.
 #[derive(Clone, Debug, Default)]
 pub struct Activity {
+    /// Since when requests are watched, nanoseconds of the capture's clock; `None` while nobody said so.
+    since_ns: Option<u64>,
     kinds: BTreeMap<(String, &'static str), Window>,
     /// By their number; with when the first span came.
     gathering: HashMap<u64, (u64, Gathered)>,
@@ -88,6 +90,11 @@ struct Gathered {
 }
 
 impl Activity {
+    /// Requests are watched since then.
+    pub fn watched_since(&mut self, since_ns: u64) {
+        self.since_ns = Some(since_ns);
+    }
+
     /// Takes a span, at `now_ns` of its clock.
     pub fn span(&mut self, span: &Span, now_ns: u64) {
         if span.is_finished {
@@ -139,10 +146,11 @@ impl Activity {
 
     /// Kinds of requests of the last minutes, the most frequent first.
     pub fn requests(&mut self, now_ns: u64) -> Vec<RequestStatus> {
+        let since_ns = self.since_ns.unwrap_or(now_ns);
         let rows = self.kinds.iter_mut().map(|((name, kind), window)| RequestStatus {
             name: name.clone(),
             kind,
-            rates: window.rates(now_ns),
+            rates: window.rates(now_ns, since_ns),
         });
         let mut rows: Vec<_> = rows.collect();
         // What nobody asks for any more makes room.

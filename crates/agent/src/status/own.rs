@@ -28,11 +28,14 @@ pub fn own_figures(status: &Status) -> Vec<Figure> {
         status.processes.iter().filter(|process| process.restricted.is_some()).count() as u64;
     let watched = status.processes.iter().filter(|process| process.capture.backend.is_some());
     let error = u64::from(status.config.error.is_some());
+    let mut memory = gauge("gospect.agent.memory", "By", "Anonymous memory of the agent.");
+    if let Some(bytes) = status.own.memory_bytes {
+        memory = memory.with(Vec::new(), bytes);
+    }
     vec![
         counter("gospect.agent.cpu.time", "s", "CPU time of the agent.")
             .with(Vec::new(), status.own.cpu_seconds),
-        gauge("gospect.agent.memory", "By", "Anonymous memory of the agent.")
-            .with(Vec::new(), status.own.memory_bytes),
+        memory,
         gauge(
             "gospect.agent.processes",
             "{process}",
@@ -73,7 +76,9 @@ impl ProcessStatus {
         for sensor in &self.sensors {
             let is_active = sensor.state == SensorState::Active;
             let tags = vec![text("sensor", &sensor.name)];
-            cost = cost.with(tags.clone(), sensor.cost_percent);
+            if let Some(percent) = sensor.cost_percent {
+                cost = cost.with(tags.clone(), percent);
+            }
             active = active.with(tags, u64::from(is_active));
         }
         figures.extend([active, cost]);
@@ -114,14 +119,13 @@ impl ProcessStatus {
                 "Estimated CPU time that watching cost the process.",
             )
             .with(Vec::new(), self.budget.cost_ns as f64 / 1e9),
-            gauge(
-                "gospect.capture.overhead",
-                "%",
-                "The same for the last second or so, of one CPU.",
-            )
-            .with(Vec::new(), self.budget.cost_percent),
-            changes,
         ]);
+        if let Some(percent) = self.budget.cost_percent {
+            let help = "The same for the last second or so, of one CPU.";
+            let overhead = gauge("gospect.capture.overhead", "%", help);
+            figures.push(overhead.with(Vec::new(), percent));
+        }
+        figures.push(changes);
         if let Some(limit) = self.budget.limit_percent {
             figures.push(
                 gauge(
@@ -151,14 +155,19 @@ mod tests {
             name: "http".to_owned(),
             kind: "sensor",
             state: SensorState::Dropped,
-            cost_percent: 1.5,
+            cost_percent: Some(1.5),
             ..SensorStatus::default()
         };
         let backend = Some("uprobe".to_owned());
         let process = ProcessStatus {
             capture: CaptureStatus { backend, lost: 3, ..CaptureStatus::default() },
             sensors: vec![sensor],
-            budget: BudgetStatus { limit_percent: Some(5.0), drops: 1, ..BudgetStatus::default() },
+            budget: BudgetStatus {
+                limit_percent: Some(5.0),
+                cost_percent: Some(1.5),
+                drops: 1,
+                ..BudgetStatus::default()
+            },
             ..ProcessStatus::default()
         };
         let names: Vec<String> = process.figures().iter().map(Figure::prometheus_name).collect();
@@ -180,6 +189,8 @@ mod tests {
         let status =
             Status { exports: vec![export], processes: vec![process], ..Status::default() };
         let figures = own_figures(&status);
+        // What is not known is no figure.
+        assert!(figures[1].points.is_empty(), "{figures:?}");
         let sent = figures.last().unwrap();
         assert_eq!(sent.points[1].value, metrics::Value::Number(7.into()));
         let json = serde_json::to_value(&status).unwrap();

@@ -5,6 +5,7 @@ use super::area::{CODE_NAME, RINGS_NAME};
 use super::gap::PAGE;
 use super::place::Place;
 use super::remote::{self, CallSites};
+use super::rest;
 use super::stacks::StackFacts;
 use super::stop::while_stopped;
 use super::target::{Removal, Unmapping};
@@ -14,9 +15,10 @@ use crate::emit::PATCH_LEN;
 use crate::layout::{CONTROL_MARK, ENABLED, MARK, OWNER};
 use crate::memory::TargetMemory;
 use crate::ptrace;
-use address::{Avma, ReadMemory};
+use address::{Avma, ReadMemory, Svma};
 use binary::{Executable, Image};
 use process::{Mapping, Maps, Process};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -180,6 +182,52 @@ pub(crate) fn remove_leftovers(pid: u32) -> Result<Option<Removal>, Error> {
     };
     removal.left_bytes = unmapping.run(&mut removal)?;
     Ok(Some(removal))
+}
+
+/// Patches of a process that put them in by itself, which rest for a while.
+#[derive(Default)]
+pub(crate) struct Resting(Vec<TextPatch>);
+
+impl Resting {
+    /// Takes the patches of functions with these entries out, or puts back those that were. Whether all are as
+    /// wanted: somebody's breakpoint may stand over one, or something return into it.
+    pub(crate) fn set(
+        &mut self,
+        pid: u32,
+        functions: &BTreeMap<Svma, u32>,
+        watched: bool,
+    ) -> Result<bool, Error> {
+        ptrace::check_access(pid)?;
+        let (process, memory) = (Process::open(pid)?, TargetMemory::open(pid)?);
+        let mut stops = Vec::new();
+        if watched {
+            let is_theirs =
+                |patch: &mut TextPatch| functions.values().any(|it| *it == patch.function);
+            let waiting = self.0.extract_if(.., is_theirs).collect();
+            let put = rest::put_back(&process, &memory, waiting, &mut stops);
+            self.0.extend(put.waiting);
+            return put.result;
+        }
+        let executable = Executable::open(Arc::new(process.executable()?))
+            .map_err(|e| Error::Unsuitable { pid, reason: e.to_string() })?;
+        let image = executable.image();
+        let place = Place::of(&process, image)?;
+        let found = Found::of(&process)?;
+        let table =
+            executable.functions().map_err(|e| Error::Unsuitable { pid, reason: e.to_string() })?;
+        let mut theirs = find_patches(&memory, image, &place, &found)?;
+        theirs.retain_mut(|patch| {
+            let at = table.find(place.bias.to_svma(patch.start));
+            let function = at.and_then(|at| functions.get(&at.entry).copied());
+            patch.function = function.unwrap_or_default();
+            function.is_some()
+        });
+        if !rest::take_out(&memory, &theirs, &mut stops)? {
+            return Ok(false);
+        }
+        self.0.extend(theirs);
+        Ok(true)
+    }
 }
 
 /// From the first to the last of some ranges.

@@ -4,6 +4,7 @@ use super::area::{self, Area};
 use super::gap::Layout;
 use super::place::Place;
 use super::remote::{CallSites, Remote};
+use super::rest;
 use super::room;
 use super::scan::{self, Wanted};
 use super::stacks::{self, StackFacts};
@@ -24,10 +25,10 @@ use std::time::Duration;
 const SAFE_ATTEMPTS: usize = 8;
 
 /// Stops in which functions with saved PCs are tried again.
-const ROUNDS: usize = 12;
+pub(super) const ROUNDS: usize = 12;
 
 /// Stops that change nothing before what is left is taken for words that only look like PCs.
-const STALLED: usize = 4;
+pub(super) const STALLED: usize = 4;
 
 /// What to install.
 pub(crate) struct Prepared {
@@ -89,6 +90,8 @@ pub(crate) struct Target {
     sites: CallSites,
     /// Those in place.
     patches: Vec<TextPatch>,
+    /// Those that were taken out and may come back.
+    resting: Vec<TextPatch>,
     /// The one that comes out last.
     hook: Option<TextPatch>,
     stacks: Option<StackFacts>,
@@ -103,7 +106,17 @@ impl Target {
         sites: CallSites,
         report: Report,
     ) -> Self {
-        Self { process, memory, area, sites, patches: Vec::new(), hook: None, stacks: None, report }
+        Self {
+            process,
+            memory,
+            area,
+            sites,
+            patches: Vec::new(),
+            resting: Vec::new(),
+            hook: None,
+            stacks: None,
+            report,
+        }
     }
 
     /// Installs in a running process, in as few and short stops as there can be.
@@ -228,6 +241,32 @@ impl Target {
     fn count_functions(&mut self) {
         let functions = self.patches.iter().map(|patch| patch.function);
         self.report.functions = functions.collect::<BTreeSet<_>>().len();
+    }
+
+    /// Takes the patches of some functions out, or puts those back that were; the code stays mapped. Whether all
+    /// are as wanted: some may be busy, or under somebody's breakpoint.
+    pub(crate) fn set_watched(
+        &mut self,
+        functions: &BTreeSet<u32>,
+        watched: bool,
+    ) -> Result<bool, Error> {
+        let is_theirs = |patch: &TextPatch| functions.contains(&patch.function);
+        if !watched {
+            let theirs: Vec<_> = self.patches.iter().copied().filter(is_theirs).collect();
+            if !rest::take_out(&self.memory, &theirs, &mut self.report.stops)? {
+                return Ok(false);
+            }
+            self.patches.retain(|patch| !is_theirs(patch));
+            self.resting.extend(theirs);
+            return Ok(true);
+        }
+        let waiting = self.resting.extract_if(.., |patch| is_theirs(patch)).collect();
+        let put = rest::put_back(&self.process, &self.memory, waiting, &mut self.report.stops);
+        // When it failed, a removal looks after those that are in.
+        self.patches.extend(put.done);
+        self.patches.sort_unstable_by_key(|patch| patch.start);
+        self.resting.extend(put.waiting);
+        put.result
     }
 
     /// Restores the text, and unmaps the areas when nothing can return into them any more.
@@ -405,21 +444,21 @@ fn map_area(
 const HOOK: u32 = u32::MAX;
 
 /// One round of patching.
-struct Work<'a> {
-    process: &'a Process,
-    memory: &'a TargetMemory,
+pub(super) struct Work<'a> {
+    pub(super) process: &'a Process,
+    pub(super) memory: &'a TargetMemory,
     /// Unless it is in.
-    hook: Option<&'a TextPatch>,
-    patches: &'a [TextPatch],
-    wanted: Wanted,
-    relocated: &'a (dyn Fn(Avma) -> Option<Avma> + Send + Sync),
+    pub(super) hook: Option<&'a TextPatch>,
+    pub(super) patches: &'a [TextPatch],
+    pub(super) wanted: Wanted,
+    pub(super) relocated: &'a (dyn Fn(Avma) -> Option<Avma> + Send + Sync),
     /// Whether something may have been written.
-    has_begun: AtomicBool,
+    pub(super) has_begun: AtomicBool,
 }
 
 impl Work<'_> {
     /// Looks, moves threads out of the way, writes; gives the functions that have to wait.
-    fn patch(&self, stopped: &Stopped) -> Result<(BTreeSet<u32>, text::Written), Error> {
+    pub(super) fn patch(&self, stopped: &Stopped) -> Result<(BTreeSet<u32>, text::Written), Error> {
         let (process, memory) = (self.process, self.memory);
         let mut busy = scan::saved(stopped, &process.maps()?, &process.memory()?, &self.wanted)?;
         // What changed since the first look, e.g. a breakpoint.

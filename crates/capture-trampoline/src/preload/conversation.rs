@@ -6,7 +6,7 @@ use super::{Agent, Injected, Planned, Program};
 use crate::capture::What;
 use crate::clock::Clock;
 use crate::host::{Given, Host, Witness};
-use crate::install::{Area, Layout, RINGS_NAME, Report, check_pages};
+use crate::install::{Area, Layout, RINGS_NAME, Report, Resting, check_pages};
 use crate::{Error, TrampolineCapture};
 use address::Bias;
 use handover::{FromAgent, FromProgram, Hello, MAX_PACKET, Offer, Span};
@@ -227,7 +227,8 @@ fn hand_over(
         functions: image.functions,
         ..Report::default()
     };
-    let host = Host::Given(Given { process, area, report, witness });
+    let resting = Resting::default();
+    let host = Host::Given(Given { process, area, report, witness, resting });
     let what = What { plan: planned.plan(), sites: Arc::clone(&image.sites), bias };
     let capture = TrampolineCapture::given(host, clock.clone(), &image.refused, what);
     line.send(FromAgent::Go, &[]).ok_or_else(gone)?;

@@ -1,5 +1,6 @@
 //! What the agent's threads share: what is known of each process, and of the agent.
 
+use super::report::Own;
 use agent::status::{
     Activity, ConfigStatus, Decision, DiscoveryStatus, ExportStatus, PreloadStatus, ProcessStatus,
     SeriesStatus, Status,
@@ -54,6 +55,8 @@ pub struct Inner {
     pub preload: PreloadStatus,
     /// What was sent.
     pub exports: Vec<ExportStatus>,
+    /// What the agent costs.
+    pub own: Own,
     /// When the agent began.
     pub started_unix_ns: u64,
     /// From the clock of spans to Unix time.
@@ -117,7 +120,7 @@ impl Inner {
             config: self.config.clone(),
             discovery: self.discovery.clone(),
             preload: self.preload.clone(),
-            own: super::report::own(),
+            own: self.own.status(),
             exports: self.exports.clone(),
             decisions: self.decisions.iter().cloned().collect(),
             decisions_made: self.decisions_made,

@@ -266,8 +266,8 @@ fn resource(row: &Row) -> Vec<(String, Tag)> {
     resource
 }
 
-fn groups(read: &Read) -> Vec<GroupStatus> {
-    let Some(Ok(states)) = &read.states else { return Vec::new() };
+fn groups(read: &Read) -> Option<Vec<GroupStatus>> {
+    let Some(Ok(states)) = &read.states else { return None };
     let fixed = [
         ("running", states.running),
         ("runnable", states.runnable),
@@ -283,7 +283,7 @@ fn groups(read: &Read) -> Vec<GroupStatus> {
         .map(|(state, count)| GroupStatus { state, count })
         .collect();
     groups.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.state.cmp(&b.state)));
-    groups
+    Some(groups)
 }
 
 fn number(point: &metrics::FigurePoint) -> Option<f64> {

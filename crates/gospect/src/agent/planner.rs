@@ -4,6 +4,7 @@ use super::prepared::Prepared;
 use crate::target::Target;
 use agent::{Glob, Service, Way};
 use process::FileStamp;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -36,6 +37,15 @@ struct Known {
     used: Instant,
 }
 
+fn plan(target: Target, service: &Service, warm: bool) -> Outcome {
+    let outcome = Prepared::new(target, service);
+    if warm && let Ok(carried) = outcome.as_ref().map(Prepared::carried) {
+        // Whoever asks is told why there is none.
+        _ = carried.map(|carried| carried.warm());
+    }
+    outcome.map(Arc::new).map_err(|error| format!("{error:#}"))
+}
+
 /// Plans, each executable once for services that want the same of it.
 pub struct Planner {
     jobs: Sender<Job>,
@@ -51,12 +61,11 @@ impl Planner {
         std::thread::Builder::new().name("planner".to_owned()).spawn(move || {
             for Job { target, service, warm } in waiting {
                 let file = target.stamp;
-                let outcome = Prepared::new(target, &service);
-                if warm && let Ok(carried) = outcome.as_ref().map(Prepared::carried) {
-                    // Whoever asks is told why there is none.
-                    _ = carried.map(|carried| carried.warm());
-                }
-                let outcome = outcome.map(Arc::new).map_err(|error| format!("{error:#}"));
+                let planned = || plan(target, &service, warm);
+                // A file that breaks the planning of itself is no reason to plan nothing any more.
+                let outcome = catch_unwind(AssertUnwindSafe(planned)).unwrap_or_else(|_| {
+                    Err("its planning failed: a mistake in gospect".to_owned())
+                });
                 if sender.send((file, service, outcome)).is_err() {
                     return;
                 }

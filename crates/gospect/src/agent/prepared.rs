@@ -2,13 +2,15 @@
 
 use crate::args::{Auto, Backend, Cli, Command, SpanChoice, TraceArgs};
 use crate::cmd::trace::install::{Installed, Installing, Planning, forced_options, rings};
+use crate::explain;
 use crate::pipeline::ShowOptions;
 use crate::session::{Costs, Session};
 use crate::spans::Taken;
 use crate::symbols::Symbols;
 use crate::target::Target;
 use agent::Service;
-use capture::{Capture, Scope};
+use capture::{Capture as _, Scope};
+use capture_trampoline::TrampolineCapture;
 use capture_trampoline::preload::Planned as Carried;
 use clap::Parser as _;
 use output::Clock;
@@ -129,18 +131,27 @@ impl Prepared {
     }
 
     /// Reads a capture that carries the whole plan and was begun by someone else.
-    pub fn adopt(&self, mut capture: Box<dyn Capture>, clock: Clock) -> anyhow::Result<Begun> {
+    pub fn adopt(&self, mut capture: TrampolineCapture, clock: Clock) -> anyhow::Result<Begun> {
         capture.rest_up_to(rings(true, &self.selection).rest_of(RING));
         let (taker, taken) = channel();
         let args = trace_args(&self.service, Some(taker))?;
         let show = ShowOptions { spans: args.spans, ..ShowOptions::default() };
-        let plan = Arc::new(self.planned.plan.clone());
+        let mut plan = self.planned.plan.clone();
+        let notes = explain::add_refused(&mut plan, capture.refused());
+        let (plan, capture) = (Arc::new(plan), Box::new(capture));
         let executable = Arc::clone(&self.target.executable);
         let symbols = Symbols::new(executable, self.target.bias_finder());
         let costs = Costs::of_trampolines();
         let mut session = Session::new(&self.planned, plan, capture, symbols, clock, &show, costs);
         session.observe_costs();
-        Ok(Begun { session, taken, notes: Vec::new(), why: "the program asked".to_owned() })
+        Ok(Begun { session, taken, notes, why: "the program asked".to_owned() })
+    }
+
+    /// Functions of these units, by their numbers in the plan.
+    pub fn functions_of(&self, units: &BTreeSet<String>) -> BTreeSet<u32> {
+        let numbered = (0u32..).zip(&self.units);
+        let is_theirs = |unit: &Option<String>| unit.as_ref().is_some_and(|it| units.contains(it));
+        numbered.filter(|(_, unit)| is_theirs(unit)).map(|(function, _)| function).collect()
     }
 
     fn without(&self, dropped: &BTreeSet<String>) -> Planned {

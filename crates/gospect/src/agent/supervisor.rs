@@ -230,7 +230,7 @@ impl Supervisor {
         let Some(target) = self.targets.get_mut(&pid) else { return };
         target.again = None;
         let service = Arc::clone(&target.service);
-        if !service.is_instrumented() || !service.inject.contains(&Way::Attach) {
+        if !service.is_instrumented() || !service.inject.contains(&target.way) {
             let reason = match service.is_instrumented() {
                 true => "the configuration leaves out what runs already",
                 false => "the configuration wants metrics only",
@@ -255,11 +255,14 @@ impl Supervisor {
         if let Err(reason) = clean(pid) {
             return target.failed(reason);
         }
-        match prepared.install(pid, backend, &target.dropped, self.clock, None) {
-            Ok(begun) => {
-                target.way = Way::Attach;
-                target.begin(begun);
-            }
+        let install = |backend| prepared.install(pid, backend, &target.dropped, self.clock, None);
+        let begun = match install(backend) {
+            // It carried code, and can carry none any more.
+            Err(_) if backend != target.asked_backend() => install(target.asked_backend()),
+            begun => begun,
+        };
+        match begun {
+            Ok(begun) => target.begin(begun, clock::monotonic_ns()),
             Err(error) => target.failed(format!("{error:#}")),
         }
     }
@@ -319,8 +322,8 @@ impl Supervisor {
         let mut changed = Vec::new();
         for (pid, target) in &mut self.targets {
             // What costs nothing changes nothing, and asking takes a while too.
-            let is_calm = target.budget.percent() == 0.0 && target.dropped.is_empty();
-            if is_calm && !std::mem::take(&mut target.has_news) {
+            if target.is_calm() {
+                target.budget.rest(now_ns);
                 continue;
             }
             let cpu = self.usages.read(&target.process).ok().map(|usage| usage.cpu_seconds);
@@ -342,8 +345,21 @@ impl Supervisor {
             changed.push(*pid);
         }
         for pid in changed {
-            self.restart(pid);
+            self.adjust(pid);
         }
+    }
+
+    /// Has watched what is wanted now: in the capture that there is, else in another one.
+    fn adjust(&mut self, pid: u32) {
+        let Some(target) = self.targets.get_mut(&pid) else { return };
+        if target.has_units_left() {
+            match target.adjust(clock::monotonic_ns()) {
+                Ok(true) => return,
+                Ok(false) => {}
+                Err(error) => target.notes.push(format!("{error:#}")),
+            }
+        }
+        self.restart(pid);
     }
 
     /// Ends a capture and begins it anew with what is wanted now.
@@ -353,9 +369,7 @@ impl Supervisor {
         let mut teller = telling::Teller::new(pid, now_ns, &self.board, &self.exporters);
         let reason = "all of it costs more than the budget".to_owned();
         target.end(now_ns, reason, &mut |prepared, taken| teller.take(prepared, taken));
-        let Some(prepared) = &target.prepared else { return };
-        let mut left = prepared.units.iter().flatten();
-        if left.any(|unit| !target.dropped.contains(unit)) {
+        if target.has_units_left() {
             self.begin(pid);
         }
     }
@@ -442,7 +456,7 @@ impl Supervisor {
             Ok((prepared, begun)) => {
                 self.planner.add(&target.service, &prepared);
                 target.prepared = Some(prepared);
-                target.begin(begun);
+                target.begin(begun, clock::monotonic_ns());
             }
             Err(reason) => {
                 if !self.args.quiet {

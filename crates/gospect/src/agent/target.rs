@@ -1,9 +1,11 @@
 //! One process that is watched, as the supervisor has it.
 
-use super::prepared::{Begun, GOROUTINES, Prepared};
-use crate::session::Session;
+mod sensing;
+
+use super::prepared::{Begun, Prepared};
+use crate::session::{FunctionCost, Session};
 use crate::spans::Taken;
-use agent::status::{SensorState, SensorStatus, SpanCounts};
+use agent::status::{SensorSpans, SpanCounts};
 use agent::{Backend, Budget, Candidate, Change, Limits, Service, Way};
 use process::{FileIdentity, FileStamp, ImageStamp, Process};
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,8 +43,10 @@ pub struct Capturing {
     pub session: Session,
     /// What it gives.
     pub taken: Receiver<Taken>,
+    /// Functions that are taken out of it for now, by their numbers in the plan.
+    resting: BTreeSet<u32>,
     /// What was already told of costs, by function.
-    told: Vec<u64>,
+    told: Vec<FunctionCost>,
     told_total: u64,
 }
 
@@ -83,12 +87,14 @@ pub struct Target {
     pub budget: Budget,
     /// What spans came to.
     pub spans: SpanCounts,
+    /// The same by sensor.
+    pub sensor_spans: BTreeMap<&'static str, SensorSpans>,
     /// Of captures that are over.
     pub past: Counted,
     /// Hits by unit.
     pub hits: BTreeMap<String, u64>,
-    /// CPU that the process had used when the budget was looked at last, seconds.
-    pub cpu_seconds: f64,
+    /// Since when its requests are watched, nanoseconds of the capture's clock.
+    pub since_ns: Option<u64>,
     /// What a person should know.
     pub notes: Vec<String>,
     /// Why this backend.
@@ -107,6 +113,8 @@ pub struct Target {
     pub offered: Option<Instant>,
     /// Whether something came since the budget was asked last.
     pub has_news: bool,
+    /// Whether there was code in it by another way than by attaching.
+    has_carried: bool,
 }
 
 impl Target {
@@ -118,7 +126,8 @@ impl Target {
         candidate: Candidate,
         service: Arc<Service>,
     ) -> Self {
-        let limits = Limits { percent: service.budget, ..Limits::default() };
+        let limits =
+            Limits { percent: service.budget, pause: retry(&service), ..Limits::default() };
         let now = Instant::now();
         Self {
             process,
@@ -132,9 +141,10 @@ impl Target {
             dropped: BTreeSet::new(),
             budget: Budget::new(limits),
             spans: SpanCounts::default(),
+            sensor_spans: BTreeMap::new(),
             past: Counted::default(),
             hits: BTreeMap::new(),
-            cpu_seconds: 0.0,
+            since_ns: None,
             notes: Vec::new(),
             why: String::new(),
             next: now,
@@ -145,7 +155,18 @@ impl Target {
             asked: false,
             offered: None,
             has_news: false,
+            has_carried: false,
         }
+    }
+
+    /// How it came, and whether it carried code then: for one that is met anew.
+    pub fn origin(&self) -> (Way, bool) {
+        (self.way, self.has_carried)
+    }
+
+    /// Takes that over.
+    pub fn comes_from(&mut self, (way, has_carried): (Way, bool)) {
+        (self.way, self.has_carried) = (way, has_carried);
     }
 
     /// Whether it may have the preloaded library and be about to ask: what is put into it before is in the way.
@@ -166,12 +187,16 @@ impl Target {
         self.process.pid()
     }
 
-    /// Takes over a capture that began.
-    pub fn begin(&mut self, begun: Begun) {
+    /// Takes over a capture that began at `now_ns`.
+    pub fn begin(&mut self, begun: Begun, now_ns: u64) {
         let Begun { session, taken, notes, why } = begun;
-        let told = vec![0; session.plan().functions.len()];
+        let told = vec![FunctionCost::default(); session.plan().functions.len()];
         (self.notes, self.why) = (notes, why);
-        let capturing = Capturing { session, taken, told, told_total: 0 };
+        self.since_ns.get_or_insert(now_ns);
+        self.has_carried = self.way != Way::Attach && session.backend() == "trampoline";
+        self.budget.begin(now_ns);
+        let resting = BTreeSet::new();
+        let capturing = Capturing { session, taken, resting, told, told_total: 0 };
         self.stage = Stage::Watched(Box::new(capturing));
         (self.next, self.again, self.attempts) = (Instant::now(), None, 0);
     }
@@ -184,8 +209,17 @@ impl Target {
         self.stage = Stage::Off(reason);
     }
 
-    /// What the command line of `spans` calls the backend.
+    /// What the command line of `spans` calls the backend. Whoever was started with code in it, or asked for it, may
+    /// have it again.
     pub fn backend(&self) -> crate::args::Backend {
+        match self.service.backend {
+            Backend::Auto if self.has_carried => crate::args::Backend::Trampoline,
+            _ => self.asked_backend(),
+        }
+    }
+
+    /// The same by what the configuration says alone.
+    pub fn asked_backend(&self) -> crate::args::Backend {
         match self.service.backend {
             Backend::Auto | Backend::None => crate::args::Backend::Auto,
             Backend::Uprobe => crate::args::Backend::Uprobe,
@@ -212,7 +246,7 @@ impl Target {
         let count = read().map_err(|error| format!("{error:#}"))?;
         if let Some(prepared) = &self.prepared {
             for taken in capturing.taken.try_iter() {
-                count_span(&mut self.spans, &taken);
+                count_span(&mut self.spans, &mut self.sensor_spans, &taken);
                 out(prepared, taken);
             }
         }
@@ -246,10 +280,62 @@ impl Target {
         self.past.cost_ns += counted.cost_ns;
         if let Some(prepared) = &self.prepared {
             for taken in capturing.taken.try_iter() {
-                count_span(&mut self.spans, &taken);
+                count_span(&mut self.spans, &mut self.sensor_spans, &taken);
                 out(prepared, taken);
             }
         }
+    }
+
+    /// Takes out of the capture what is given up now, and puts back what is not any more, while the rest goes on and
+    /// open requests stay open. False when that cannot be done.
+    pub fn adjust(&mut self, now_ns: u64) -> anyhow::Result<bool> {
+        let (Stage::Watched(capturing), Some(prepared)) = (&mut self.stage, &self.prepared) else {
+            return Ok(false);
+        };
+        let wanted = prepared.functions_of(&self.dropped);
+        let planned = &prepared.planned.plan.functions;
+        let change: BTreeSet<u32> =
+            capturing.resting.symmetric_difference(&wanted).copied().collect();
+        let plan = capturing.session.plan();
+        let is_there = |function: &u32| plan.sites.iter().any(|site| site.function == *function);
+        // What tells of goroutines has to be seen without a gap, or from the begin.
+        let is_traced =
+            |function: &u32| planned.get(*function as usize).is_some_and(|it| it.traced);
+        if !change.iter().all(|function| is_there(function) && is_traced(function)) {
+            return Ok(false);
+        }
+        let mut nowhere = std::io::sink();
+        for watched in [false, true] {
+            let now = change.iter().filter(|it| capturing.resting.contains(it) == watched);
+            let now: BTreeSet<u32> = now.copied().collect();
+            if now.is_empty() {
+                continue;
+            }
+            if !capturing.session.set_watched(&now, watched, now_ns, &mut nowhere)? {
+                return Ok(false);
+            }
+        }
+        capturing.resting = wanted;
+        Ok(true)
+    }
+
+    /// Whether anything is not given up.
+    pub fn has_units_left(&self) -> bool {
+        let mut units = self.prepared.iter().flat_map(|prepared| prepared.units.iter().flatten());
+        units.any(|unit| !self.dropped.contains(unit))
+    }
+
+    /// Functions that are watched now, in so many sites.
+    pub fn watched(&self) -> Option<(u64, u64)> {
+        let Stage::Watched(capturing) = &self.stage else { return None };
+        let plan = capturing.session.plan();
+        let is_on = |function: u32| !capturing.resting.contains(&function);
+        let traced = (0u32..).zip(&plan.functions);
+        let with_sites: BTreeSet<u32> = plan.sites.iter().map(|site| site.function).collect();
+        let traced = traced
+            .filter(|(at, function)| function.traced && is_on(*at) && with_sites.contains(at));
+        let sites = plan.sites.iter().filter(|site| is_on(site.function));
+        Some((traced.count() as u64, sites.count() as u64))
     }
 
     /// All that was counted.
@@ -265,7 +351,19 @@ impl Target {
         all
     }
 
-    /// Tells the budget what was spent since the last time, and asks what is to change.
+    /// Whether nothing was spent since the budget was asked last and nothing is to come back. Hits that were lost
+    /// are told by no record.
+    pub fn is_calm(&mut self) -> bool {
+        let has_news = std::mem::take(&mut self.has_news);
+        let is_spent = match &self.stage {
+            Stage::Watched(capturing) => capturing.session.cost_ns() > capturing.told_total,
+            Stage::Planning | Stage::Off(_) => false,
+        };
+        self.budget.is_calm() && !has_news && !is_spent
+    }
+
+    /// Tells the budget what was spent since the last time, and asks what is to change. `cpu_seconds` is what the
+    /// process has used of CPU.
     pub fn decide(&mut self, now_ns: u64, cpu_seconds: Option<f64>) -> Vec<Change> {
         let stage = std::mem::replace(&mut self.stage, Stage::Planning);
         self.stage = match stage {
@@ -275,12 +373,8 @@ impl Target {
             }
             other => other,
         };
-        // The kernel counts in hundredths of a second: no less than two are a bound.
-        let used = cpu_seconds.map(|cpu| {
-            let used = (cpu - std::mem::replace(&mut self.cpu_seconds, cpu)).max(0.0) + 0.02;
-            (used * 1e9) as u64
-        });
-        let changes = self.budget.decide(now_ns, used);
+        let cpu_ns = cpu_seconds.map(|seconds| (seconds * 1e9) as u64);
+        let changes = self.budget.decide(now_ns, cpu_ns);
         for change in &changes {
             match change {
                 Change::Drop { unit, .. } => _ = self.dropped.insert(unit.clone()),
@@ -297,79 +391,41 @@ impl Target {
         let new_total = total.saturating_sub(capturing.told_total);
         capturing.told_total = total;
         let costs = capturing.session.costs();
-        let new = |at: usize| {
-            let told = capturing.told.get(at).copied().unwrap_or(0);
-            costs.get(at).map_or(0, |cost| cost.ns.saturating_sub(told))
-        };
-        let seen: u64 = (0..costs.len()).map(new).sum();
-        let factor = if seen == 0 { 1.0 } else { (new_total as f64 / seen as f64).max(1.0) };
-        self.hits.clear();
-        for (at, cost) in costs.iter().enumerate() {
-            let unit = prepared.units.get(at).and_then(Option::as_ref);
-            if let Some(unit) = unit {
-                self.budget.spend(unit, (new(at) as f64 * factor) as u64);
-                *self.hits.entry(unit.clone()).or_default() += cost.hits;
-            }
-        }
-        for (told, cost) in capturing.told.iter_mut().zip(costs) {
-            *told = cost.ns;
-        }
-    }
-
-    /// State of what the service wants watched.
-    pub fn sensors(&self, now_ns: u64) -> Vec<SensorStatus> {
-        let dropped: BTreeMap<&str, u64> = self.budget.dropped(now_ns).collect();
-        let costs: BTreeMap<&str, f64> = self.budget.units().collect();
-        let there: BTreeSet<&str> = self
-            .prepared
+        let mut new: Vec<u64> = costs
             .iter()
-            .flat_map(|prepared| prepared.units.iter().flatten().map(String::as_str))
+            .zip(&capturing.told)
+            .map(|(cost, told)| cost.ns.saturating_sub(told.ns))
             .collect();
-        let status = |name: &str, kind: &'static str| {
-            let (state, reason) = match (&self.stage, dropped.get(name)) {
-                (_, Some(left)) => {
-                    let reason = format!("it cost more than the budget: tried again in {left} s");
-                    (SensorState::Dropped, Some(reason))
-                }
-                (Stage::Planning, None) => (SensorState::Starting, None),
-                (Stage::Off(reason), None) => (SensorState::Unavailable, Some(reason.clone())),
-                (Stage::Watched(_), None) if !there.contains(name) => {
-                    let reason =
-                        "the program has none of its functions, or none that can be watched";
-                    (SensorState::Unavailable, Some(reason.to_owned()))
-                }
-                (Stage::Watched(_), None) => (SensorState::Active, None),
+        if new_total > 0 && new.iter().all(|&ns| ns == 0) {
+            // Nothing came at all: as before, or nobody knows.
+            let is_on = |unit: &Option<String>| {
+                unit.as_ref().is_some_and(|unit| !self.dropped.contains(unit))
             };
-            SensorStatus {
-                name: name.to_owned(),
-                kind,
-                state,
-                reason,
-                hits: self.hits.get(name).copied().unwrap_or(0),
-                cost_percent: costs.get(name).copied().unwrap_or(0.0),
-            }
-        };
-        let mut sensors: Vec<SensorStatus> = Vec::new();
-        for &group in sensors::GROUPS {
-            match self.service.sensors.iter().any(|name| name == group) {
-                true => sensors.push(status(group, "sensor")),
-                false => sensors.push(SensorStatus {
-                    name: group.to_owned(),
-                    kind: "sensor",
-                    state: SensorState::Off,
-                    reason: Some("the configuration leaves it out".to_owned()),
-                    ..SensorStatus::default()
-                }),
+            let with_units = || costs.iter().zip(&prepared.units);
+            let before = |(cost, unit): (&FunctionCost, &Option<String>)| {
+                if is_on(unit) { cost.ns } else { 0 }
+            };
+            new = with_units().map(before).collect();
+            if new.iter().all(|&ns| ns == 0) {
+                new = with_units().map(|(_, unit)| u64::from(is_on(unit))).collect();
             }
         }
-        if there.contains(GOROUTINES) {
-            sensors.push(status(GOROUTINES, "sensor"));
+        let seen: u64 = new.iter().sum();
+        let factor = if seen == 0 { 0.0 } else { new_total as f64 / seen as f64 };
+        for (at, (cost, new)) in costs.iter().zip(new).enumerate() {
+            if let Some(unit) = prepared.units.get(at).and_then(Option::as_ref) {
+                self.budget.spend(unit, (new as f64 * factor) as u64);
+                let told = capturing.told.get(at).map_or(0, |told| told.hits);
+                *self.hits.entry(unit.clone()).or_default() += cost.hits.saturating_sub(told);
+            }
         }
-        let functions =
-            there.iter().filter(|name| **name != GOROUTINES && !sensors::GROUPS.contains(name));
-        sensors.extend(functions.map(|name| status(name, "function")));
-        sensors
+        capturing.told = costs.to_vec();
     }
+}
+
+/// After which time what was given up is tried again for the first time.
+pub fn retry(service: &Service) -> Duration {
+    service.retry.unwrap_or(Limits::default().pause)
 }
 
 fn counted(session: &Session) -> Counted {
@@ -382,8 +438,13 @@ fn counted(session: &Session) -> Counted {
     }
 }
 
-fn count_span(counts: &mut SpanCounts, taken: &Taken) {
+fn count_span(
+    counts: &mut SpanCounts,
+    by_sensor: &mut BTreeMap<&'static str, SensorSpans>,
+    taken: &Taken,
+) {
     let Taken::Span(span) = taken else { return };
+    by_sensor.entry(agent::status::sensor_of(span)).or_default().count(span);
     counts.made += 1;
     counts.unfinished += u64::from(!span.is_finished);
     counts.truncated += u64::from(!span.unavailable.is_empty());

@@ -1,6 +1,7 @@
 //! `gospect doctor`: what works on this machine and process, and why not.
 
 mod sensed;
+mod watched;
 
 use crate::args::{DoctorArgs, Format};
 use crate::facts;
@@ -70,6 +71,7 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<Outcome> {
             Ok(target) => executable(&mut report, &target),
             Err(error) => report.add("executable", "go", Status::Fail, format!("{error:#}")),
         }
+        watched::watched(&mut report, &process);
     }
     if let Some(path) = &args.binary {
         match Target::of_path(path, None) {

@@ -123,14 +123,15 @@ impl Supervisor {
         let Some(target) = self.targets.get_mut(&program.pid()) else { return };
         target.offered = None;
         let Some(prepared) = target.prepared.clone() else { return };
-        // Its number may be another program's by now, whose plan is another one.
-        if !prepared.carried().is_ok_and(|own| Arc::ptr_eq(&own, &planned)) {
+        // The configuration may have changed since it asked: then it carries what nobody would understand.
+        let is_it = prepared.carried().is_ok_and(|carried| Arc::ptr_eq(&carried, &planned));
+        if !is_it || matches!(target.stage, Stage::Watched(_)) {
             return;
         }
-        match prepared.adopt(Box::new(capture), self.clock) {
+        match prepared.adopt(capture, self.clock) {
             Ok(begun) => {
                 target.way = Way::Preload;
-                target.begin(begun);
+                target.begin(begun, crate::clock::monotonic_ns());
             }
             Err(error) => target.failed(format!("{error:#}")),
         }

@@ -3,7 +3,7 @@
 use super::Supervisor;
 use crate::agent::board::Row;
 use crate::agent::export::origin;
-use crate::agent::target::{Stage, Target};
+use crate::agent::target::{Stage, Target, retry};
 use crate::monitor::service_of;
 use agent::status::{Activity, ProcessStatus};
 use agent::{Candidate, Glob, Requests, Service, container_of};
@@ -14,11 +14,20 @@ use std::sync::Arc;
 /// Executables that are remembered to be none of Go.
 const OTHERS: usize = 4096;
 
+/// What a process is, and which of the programs that it runs one after the other: its command line may be another one
+/// though it runs the same file, and its id another process's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Running {
+    start_ticks: u64,
+    stamp: ImageStamp,
+    file: Option<FileIdentity>,
+}
+
 /// What is known of processes that are not watched.
 #[derive(Default)]
 pub struct Strangers {
     /// What they run; they are looked at again when that is something else.
-    seen: HashMap<u32, (Option<FileIdentity>, ImageStamp)>,
+    seen: HashMap<u32, Running>,
     /// Files that are no Go programs.
     others: HashSet<FileStamp>,
 }
@@ -33,12 +42,12 @@ impl Strangers {
         }
     }
 
-    fn knows(&self, pid: u32, file: Option<FileIdentity>, stamp: ImageStamp) -> bool {
-        self.seen.get(&pid) == Some(&(file, stamp))
+    fn knows(&self, pid: u32, running: Running) -> bool {
+        self.seen.get(&pid) == Some(&running)
     }
 
-    fn pass(&mut self, pid: u32, file: Option<FileIdentity>, stamp: ImageStamp) {
-        self.seen.insert(pid, (file, stamp));
+    fn pass(&mut self, pid: u32, running: Running) {
+        self.seen.insert(pid, running);
     }
 
     /// Forgets a process.
@@ -65,7 +74,14 @@ pub fn candidate(process: &Process, with_ports: bool) -> Candidate {
 impl Supervisor {
     /// Looks at a process that may be new, or run something else than before.
     pub(super) fn meet(&mut self, pid: u32) {
-        let Ok(process) = Process::open(pid) else { return self.forget(pid, "it has ended") };
+        let process = match Process::open(pid) {
+            Ok(process) => process,
+            Err(process::Error::NoProcess(_) | process::Error::Gone(_)) => {
+                return self.forget(pid, "it has ended");
+            }
+            // Too many open files, mostly: that says nothing of the process.
+            Err(_) => return,
+        };
         let Ok(stamp) = process.image_stamp() else { return };
         let file = match process.exe_identity() {
             Ok(file) => Some(file),
@@ -81,18 +97,18 @@ impl Supervisor {
         }
         let ports = self.loaded.config.asks_for_ports();
         // With ports in the configuration a process may begin to listen later.
-        if self.strangers.knows(pid, file, stamp) && !ports {
+        let running = Running { start_ticks: process.start_ticks(), stamp, file };
+        if self.strangers.knows(pid, running) && !ports {
             return;
         }
         let state = process.executable().ok().and_then(|file| file.stamp());
         if state.is_some_and(|state| self.strangers.others.contains(&state)) {
             return;
         }
-        self.strangers.pass(pid, file, stamp);
+        self.strangers.pass(pid, running);
         let found = candidate(&process, ports);
         self.awaiting.note(&process, ports && self.loaded.config.awaits_port(&found));
-        let Some(at) = self.loaded.config.service_of(&found) else { return };
-        let Some(service) = self.loaded.config.services.get(at).cloned() else { return };
+        let Some(service) = self.service_of(pid, &found) else { return };
         // What runs there nobody may know: then its command line has to be meant.
         if file.is_none() && service.matching.command.is_empty() {
             return;
@@ -115,6 +131,15 @@ impl Supervisor {
             target.stage = Stage::Off(reason);
         }
         self.add(target);
+    }
+
+    /// The service that takes a process, if one does. The command of the agent is always watched.
+    fn service_of(&self, pid: u32, candidate: &Candidate) -> Option<Service> {
+        let config = &self.loaded.config;
+        let at = config.service_of(candidate);
+        let is_child = || self.child.as_ref().is_some_and(|child| child.pid() == pid);
+        let service = at.and_then(|at| config.services.get(at)).cloned();
+        service.or_else(|| is_child().then(Service::all))
     }
 
     /// Watches a process from now on.
@@ -154,16 +179,16 @@ impl Supervisor {
         self.strangers.clear();
         self.awaiting.clear();
         let config = self.loaded.config.clone();
+        let mut changed = Vec::new();
         for pid in self.targets.keys().copied().collect::<Vec<_>>() {
             let Some(target) = self.targets.get_mut(&pid) else { continue };
-            let is_child = self.child.as_ref().is_some_and(|child| child.pid() == pid);
             if config.asks_for_ports() {
                 target.candidate.ports = target.process.listening_ports();
                 self.awaiting.note(&target.process, config.awaits_port(&target.candidate));
             }
-            let service = config.service_of(&target.candidate);
-            let service = service.and_then(|at| config.services.get(at)).cloned();
-            let service = service.or_else(|| is_child.then(Service::all));
+            let candidate = target.candidate.clone();
+            let service = self.service_of(pid, &candidate);
+            let Some(target) = self.targets.get_mut(&pid) else { continue };
             match service {
                 Some(service) if service == *target.service => {
                     let mut board = self.board.lock();
@@ -179,6 +204,7 @@ impl Supervisor {
                         && service.name == target.service.name =>
                 {
                     target.budget.limit(service.budget);
+                    target.budget.retry(retry(&service));
                     let mut board = self.board.lock();
                     if let Some(row) = board.rows.get_mut(&pid) {
                         row.metrics = service.metrics;
@@ -187,7 +213,18 @@ impl Supervisor {
                     }
                     target.service = Arc::new(service);
                 }
-                Some(_) | None => self.forget(pid, "the configuration has changed"),
+                Some(_) | None => {
+                    changed.push((pid, target.process.start_ticks(), target.origin()));
+                    self.forget(pid, "the configuration has changed");
+                }
+            }
+        }
+        // Nothing else would find the agent's own command again, or know how another one came.
+        for (pid, start_ticks, origin) in changed {
+            self.meet(pid);
+            let target = self.targets.get_mut(&pid);
+            if let Some(target) = target.filter(|it| it.process.start_ticks() == start_ticks) {
+                target.comes_from(origin);
             }
         }
         if let Some(discovery) = &mut self.discovery {

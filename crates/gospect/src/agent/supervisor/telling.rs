@@ -7,8 +7,8 @@ use crate::agent::prepared::Prepared;
 use crate::agent::target::{Stage, Target};
 use crate::clock;
 use crate::spans::Taken;
-use agent::Change;
 use agent::status::{BudgetStatus, CaptureStatus, ExportStatus, SensorState, SensorStatus};
+use agent::{Change, percent};
 use std::fmt;
 
 /// Takes spans and calls of one process.
@@ -54,9 +54,13 @@ impl Supervisor {
         let discovery = self.discovery.as_ref().map(super::Discovery::status);
         let mut board = self.board.lock();
         board.discovery = discovery.unwrap_or_default();
+        board.own.look();
         for (pid, target) in &self.targets {
             let Some(row) = board.rows.get_mut(pid) else { continue };
             let counted = target.counted();
+            if let Some(since_ns) = target.since_ns {
+                row.activity.watched_since(since_ns);
+            }
             let status = &mut row.status;
             status.capture = capture(target);
             status.capture.records = counted.records;
@@ -89,15 +93,14 @@ fn capture(target: &Target) -> CaptureStatus {
             CaptureStatus { reason: Some(reason.clone()), notes, ..CaptureStatus::default() }
         }
         Stage::Watched(capturing) => {
-            let plan = capturing.session.plan();
-            let traced = plan.functions.iter().filter(|function| function.traced);
+            let (functions, sites) = target.watched().unzip();
             CaptureStatus {
                 backend: Some(capturing.session.backend().to_owned()),
                 way: Some(target.way.name().to_owned()),
                 reason: Some(target.why.clone()).filter(|why| !why.is_empty()),
                 notes,
-                functions: traced.count() as u64,
-                sites: plan.sites.len() as u64,
+                functions,
+                sites,
                 ..CaptureStatus::default()
             }
         }
@@ -120,11 +123,12 @@ pub struct Decided<'a>(pub u32, pub &'a Change);
 impl fmt::Display for Decided<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.1 {
-            Change::Drop { unit, percent, total, pause_s } => write!(
+            Change::Drop { unit, percent: own, total, pause_s } => write!(
                 f,
-                "{}: {unit} is given up for {pause_s} s: it costs {percent:.1}% of a CPU, all together \
-                 {total:.1}%",
-                self.0
+                "{}: {unit} is given up for {pause_s} s: it costs {} of a CPU, all together {}",
+                self.0,
+                percent(*own),
+                percent(*total)
             ),
             Change::Restore { unit } => write!(f, "{}: {unit} is tried again", self.0),
         }
