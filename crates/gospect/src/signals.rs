@@ -1,45 +1,57 @@
 //! What Ctrl-C, SIGTERM and SIGHUP ask for.
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals as Pending;
-use std::io;
+use signal_hook::flag;
+use std::io::{self, Read as _};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Signals received since [`Signals::install`].
 #[derive(Debug)]
 pub struct Signals {
-    seen: Arc<Seen>,
+    interrupts: Interrupts,
+    terminated: Arc<AtomicBool>,
 }
 
-#[derive(Debug, Default)]
-struct Seen {
-    interrupts: AtomicU32,
-    terminated: AtomicBool,
+/// How many times Ctrl-C came.
+#[derive(Debug)]
+pub struct Interrupts {
+    /// A byte for each: between two looks two would count as one.
+    told: UnixStream,
+    count: AtomicU32,
+}
+
+impl Interrupts {
+    /// From now on they are counted instead of ending the process.
+    pub fn install() -> io::Result<Self> {
+        let (told, teller) = UnixStream::pair()?;
+        told.set_nonblocking(true)?;
+        signal_hook::low_level::pipe::register(SIGINT, teller)?;
+        Ok(Self { told, count: AtomicU32::new(0) })
+    }
+
+    /// Those so far.
+    pub fn count(&self) -> u32 {
+        let mut bytes = [0; 16];
+        // Nothing more is there when it fails.
+        while let Ok(new @ 1..) = (&self.told).read(&mut bytes) {
+            self.count.fetch_add(new as u32, Ordering::Relaxed);
+        }
+        self.count.load(Ordering::Relaxed)
+    }
 }
 
 impl Signals {
-    /// From now on the signals are counted instead of ending the process.
-    ///
-    /// A thread takes each one in as it comes: between two looks of the capture's loop two
-    /// Ctrl-C would count as one.
+    /// From now on the signals are noted instead of ending the process.
     pub fn install() -> io::Result<Self> {
+        let terminated = Arc::default();
+        flag::register(SIGTERM, Arc::clone(&terminated))?;
         // Started with nohup: a hang-up is of no concern.
-        let hang_up = Some(SIGHUP).filter(|&signal| !process::is_ignored(signal));
-        let mut pending = Pending::new([SIGINT, SIGTERM].into_iter().chain(hang_up))?;
-        let seen = Arc::new(Seen::default());
-        let counting = Arc::clone(&seen);
-        std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
-            for signal in pending.forever() {
-                match signal {
-                    SIGINT => {
-                        counting.interrupts.fetch_add(1, Ordering::Relaxed);
-                    }
-                    _ => counting.terminated.store(true, Ordering::Relaxed),
-                }
-            }
-        })?;
-        Ok(Self { seen })
+        if !process::is_ignored(SIGHUP) {
+            flag::register(SIGHUP, Arc::clone(&terminated))?;
+        }
+        Ok(Self { interrupts: Interrupts::install()?, terminated })
     }
 
     /// Whether the capture is to end. With a launched command the first Ctrl-C is the
@@ -55,11 +67,11 @@ impl Signals {
 
     /// How many times Ctrl-C came.
     pub fn interrupts(&self) -> u32 {
-        self.seen.interrupts.load(Ordering::Relaxed)
+        self.interrupts.count()
     }
 
     /// Whether SIGTERM or SIGHUP came: no draining.
     pub fn terminated(&self) -> bool {
-        self.seen.terminated.load(Ordering::Relaxed)
+        self.terminated.load(Ordering::Relaxed)
     }
 }
