@@ -91,6 +91,25 @@ fn root_a_stopped_program_is_let_go() {
     ask(&address, "/hello");
 }
 
+/// A service that takes what runs already from now on takes it.
+#[test]
+fn root_a_way_that_is_allowed_later_is_taken() {
+    let directory = Directory::new();
+    let config = directory.file("gospect.toml");
+    let program = directory.copy(&fixture("hotloop"), "loop");
+    let (running, _) = start(&program, "a");
+    let agent = Agent::start(&config, &service_of(&program, "a", "inject = [\"launch\"]"), &[]);
+    let is_left = |process: &Value| {
+        let reason = process["capture"]["reason"].as_str();
+        reason == Some("the configuration leaves out what runs already")
+    };
+    agent.wait(running.pid(), "left out", is_left);
+    write(&config, &service_of(&program, "a", ""));
+    agent.running.signal("HUP");
+    agent.wait(running.pid(), "watched", is_watched);
+    agent.stop();
+}
+
 /// Whatever happens meanwhile: in the end those that live are watched as the last configuration wants it, and when the
 /// agent has ended all are as they were.
 #[test]

@@ -201,6 +201,7 @@ impl Supervisor {
                 Some(service)
                     if service.plans_as(&target.service)
                         && service.backend == target.service.backend
+                        && service.inject == target.service.inject
                         && service.name == target.service.name =>
                 {
                     target.budget.limit(service.budget);
