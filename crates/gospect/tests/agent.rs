@@ -279,7 +279,8 @@ fn root_a_command_is_measured_and_sent_to_a_collector() {
             collector.endpoint,
             matching(&program, &format!("name = \"requests\"\nsampling = {sampling:?}"))
         );
-        let mut agent = Agent::start(&config, &file, &[path_text(&program), "-n", "200"]);
+        // For longer than a round of metrics, on a quick machine too.
+        let mut agent = Agent::start(&config, &file, &[path_text(&program), "-n", "600"]);
         // Others of this service may be found meanwhile; the agent goes on for them.
         until("the command to end", || agent.running.stdout().contains("\"done\""));
         until("its spans", || {
