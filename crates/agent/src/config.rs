@@ -193,7 +193,12 @@ impl Service {
         self.backend != Backend::None && !(self.sensors.is_empty() && self.functions.is_empty())
     }
 
-    /// Whether what is planned and put into a process is the same by both.
+    /// Whether a process that both take is watched alike: the same is planned, and put in by the same ways.
+    pub fn is_put_in_as(&self, other: &Self) -> bool {
+        self.plans_as(other) && (self.backend, &self.inject) == (other.backend, &other.inject)
+    }
+
+    /// Whether what is planned is the same by both.
     pub fn plans_as(&self, other: &Self) -> bool {
         (&self.sensors, &self.functions, self.sql, self.queries, self.time)
             == (&other.sensors, &other.functions, other.sql, other.queries, other.time)

@@ -181,3 +181,28 @@ fn a_port_is_awaited_where_it_would_change_something() {
     assert_eq!(found("/c", &[80, 81]), (Some(2), false));
     assert!(config.asks_for_ports());
 }
+
+/// What a change of the configuration does to a process that is watched.
+#[test]
+fn a_service_is_put_in_as_another_one_when_nothing_of_that_differs() {
+    let service = |keys: &str| {
+        let text = format!("[[service]]\nname = \"shop\"\n{keys}\n");
+        Config::parse(&text).unwrap().services.remove(0)
+    };
+    let plain = service("");
+    for keys in ["budget = \"5%\"", "retry = \"2m\"", "sampling = 0.5", "match = { exe = \"/a\" }"]
+    {
+        assert!(service(keys).is_put_in_as(&plain), "{keys}");
+    }
+    for keys in [
+        "inject = [\"launch\"]",
+        "backend = \"uprobe\"",
+        "sensors = [\"http\"]",
+        "functions = [\"main.*\"]",
+        "sql = true",
+        "queries = true",
+        "time = true",
+    ] {
+        assert!(!service(keys).is_put_in_as(&plain), "{keys}");
+    }
+}

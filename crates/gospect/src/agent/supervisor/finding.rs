@@ -199,9 +199,7 @@ impl Supervisor {
                 }
                 // What is to be watched is the same: only what is decided of it changes.
                 Some(service)
-                    if service.plans_as(&target.service)
-                        && service.backend == target.service.backend
-                        && service.inject == target.service.inject
+                    if service.is_put_in_as(&target.service)
                         && service.name == target.service.name =>
                 {
                     target.budget.limit(service.budget);

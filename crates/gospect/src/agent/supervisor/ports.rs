@@ -93,12 +93,7 @@ impl Supervisor {
             return;
         };
         let is_child = self.child.as_ref().is_some_and(|child| child.pid() == pid);
-        let is_put_in_alike = |other: &Service| {
-            let ways = (other.backend, &other.inject, other.is_instrumented());
-            service.plans_as(other)
-                && ways == (service.backend, &service.inject, service.is_instrumented())
-        };
-        if is_put_in_alike(&target.service) {
+        if service.is_put_in_as(&target.service) {
             self.rename(pid, service);
         } else if !is_child {
             // What was started is watched in a way that could not be had again.
