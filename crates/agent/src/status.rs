@@ -40,6 +40,9 @@ pub struct Status {
     pub decisions: Vec<Decision>,
     /// Decisions since the start, also those no longer kept.
     pub decisions_made: u64,
+    /// Processes that ended while too many others had ended since metrics were sent last: of their last requests no
+    /// metrics tell.
+    pub ended_unsent: u64,
 }
 
 /// The configuration that is in force.

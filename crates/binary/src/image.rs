@@ -63,6 +63,11 @@ pub struct Segment {
 }
 
 impl Segment {
+    /// Whether it names the loader that is run before the program.
+    pub fn names_loader(&self) -> bool {
+        self.kind == elf::PT_INTERP
+    }
+
     /// Whether `address` lies in the part that the file backs.
     pub fn backs(&self, address: Svma) -> bool {
         self.kind == elf::PT_LOAD

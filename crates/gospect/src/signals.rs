@@ -75,3 +75,20 @@ impl Signals {
         self.terminated.load(Ordering::Relaxed)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_interrupt_counts_however_late_they_are_looked_at() {
+        let interrupts = Interrupts::install().expect("a socket");
+        assert_eq!(interrupts.count(), 0);
+        for expected in [20, 40] {
+            // The handler has run when this returns.
+            (0..20).for_each(|_| signal_hook::low_level::raise(SIGINT).expect("to raise it"));
+            assert_eq!(interrupts.count(), expected);
+        }
+        assert_eq!(interrupts.count(), 40);
+    }
+}

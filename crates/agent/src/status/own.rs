@@ -50,6 +50,12 @@ pub fn own_figures(status: &Status) -> Vec<Figure> {
             "Decisions of the agent for the sake of budgets.",
         )
         .with(Vec::new(), status.decisions_made),
+        counter(
+            "gospect.agent.processes.unsent",
+            "{process}",
+            "Processes whose last requests no metrics tell of, since too many ended at once.",
+        )
+        .with(Vec::new(), status.ended_unsent),
         counter("gospect.agent.discovery.events", "{event}", "Programs that were seen to begin.")
             .with(Vec::new(), status.discovery.events),
         gauge(

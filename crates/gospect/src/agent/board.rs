@@ -43,6 +43,8 @@ pub struct Inner {
     pub rows: BTreeMap<u32, Row>,
     /// Those that have ended since metrics were sent last.
     pub ended: Vec<Row>,
+    /// How many more there were, of whose last requests nothing is told.
+    pub ended_unsent: u64,
     /// Decisions, the oldest first.
     pub decisions: VecDeque<Decision>,
     /// How many there were.
@@ -78,10 +80,15 @@ impl Inner {
     /// Takes a process off; what its requests came to is sent once more where metrics are sent.
     pub fn forget(&mut self, pid: u32, is_sent: bool) {
         let Some(mut row) = self.rows.remove(&pid) else { return };
-        if is_sent && self.ended.len() < ENDED {
-            (row.activity, row.series) = (Activity::default(), Vec::new());
-            self.ended.push(row);
+        if !is_sent {
+            return;
         }
+        if self.ended.len() == ENDED {
+            self.ended_unsent += 1;
+            return;
+        }
+        (row.activity, row.series) = (Activity::default(), Vec::new());
+        self.ended.push(row);
     }
 
     /// Notes a decision.
@@ -124,6 +131,39 @@ impl Inner {
             exports: self.exports.clone(),
             decisions: self.decisions.iter().cloned().collect(),
             decisions_made: self.decisions_made,
+            ended_unsent: self.ended_unsent,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row() -> Row {
+        Row {
+            status: ProcessStatus::default(),
+            start_ticks: 0,
+            metrics: true,
+            origin: Arc::default(),
+            since_unix_ns: 0,
+            requests: Requests::default(),
+            activity: Activity::default(),
+            series: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn processes_that_end_together_are_told_of_or_counted() {
+        let mut inner = Inner::default();
+        for pid in 0..ENDED as u32 + 3 {
+            inner.rows.insert(pid, row());
+            inner.forget(pid, true);
+            // Nobody takes metrics: there is nothing to be told.
+            inner.rows.insert(pid, row());
+            inner.forget(pid, false);
+        }
+        assert_eq!((inner.ended.len(), inner.ended_unsent), (ENDED, 3));
+        assert_eq!(inner.status(0, true).ended_unsent, 3);
     }
 }

@@ -9,6 +9,7 @@ use crate::spans::Taken;
 use crate::symbols::Symbols;
 use crate::target::Target;
 use agent::Service;
+use binary::Segment;
 use capture::{Capture as _, Scope};
 use capture_trampoline::TrampolineCapture;
 use capture_trampoline::preload::Planned as Carried;
@@ -23,8 +24,6 @@ use std::sync::{Arc, OnceLock};
 
 /// Bytes captured of a text, as `gospect spans` has it.
 const TEXT_BYTES: u16 = 128;
-/// `PT_INTERP` of ELF: names the loader.
-const INTERPRETER: u32 = 3;
 /// Size of the rings of one process, MiB: an agent has many, and reads often.
 const RING: u32 = 4;
 /// What tells who made which goroutine, and what they do.
@@ -111,8 +110,7 @@ impl Prepared {
 
     /// Whether a loader is run before the program, which may bring a library with it.
     pub fn has_loader(&self) -> bool {
-        let segments = self.target.executable.image().segments();
-        segments.iter().any(|segment| segment.kind == INTERPRETER)
+        self.target.executable.image().segments().iter().any(Segment::names_loader)
     }
 
     /// What a program that asks is to carry: all of the plan that can be.
