@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 /// The first pause before a message is sent again; each further one is twice as long, and each is between
 /// half and one and a half of that, so that senders do not come back all at once.
@@ -53,7 +53,13 @@ impl Delivery {
     pub(crate) async fn send(&mut self, sender: &mut Sender, request: &Message, count: u64) {
         let (mut pause, patience) = (PAUSE, Instant::now() + self.settings.batching.patience);
         let error = loop {
-            let (error, after) = match sender.send(&self.settings, request).await {
+            let sent = tokio::select! {
+                // What there is no time for is not begun.
+                biased;
+                () = over(&mut self.until) => break "no answer before the end".to_owned(),
+                sent = sender.send(&self.settings, request) => sent,
+            };
+            let (error, after) = match sent {
                 Sent::Taken { rejected, told } => {
                     let rejected = rejected.min(count);
                     self.shared.delivered.fetch_add(count - rejected, Ordering::Relaxed);
@@ -92,6 +98,26 @@ impl Delivery {
                 // Nobody waits for what becomes of it.
                 Ok(Err(_)) => return false,
             }
+        }
+    }
+}
+
+/// Waits until it is time to give up.
+async fn over(until: &mut watch::Receiver<Option<Instant>>) {
+    loop {
+        let end = *until.borrow_and_update();
+        let changed = match end {
+            Some(end) => timeout_at(end, until.changed()).await,
+            None => Ok(until.changed().await),
+        };
+        match changed {
+            Err(_) => return,
+            Ok(Ok(())) => {}
+            // Whoever might have said when is gone.
+            Ok(Err(_)) => match end {
+                Some(end) => return sleep_until(end).await,
+                None => std::future::pending().await,
+            },
         }
     }
 }

@@ -136,10 +136,21 @@ impl Exporter {
         }
     }
 
+    /// Takes nothing more: what waits is sent for a while from now on, and nobody need wait for that.
+    pub fn close(&mut self) {
+        if self.queue.take().is_some() {
+            self.until.send_replace(Some(Instant::now() + LAST));
+        }
+    }
+
+    /// Whether nothing is sent any more.
+    pub fn is_over(&self) -> bool {
+        self.queue.is_none() && self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
     /// Sends what waits, for a while, and tells what became of all.
     pub fn finish(&mut self) -> Exported {
-        self.until.send_replace(Some(Instant::now() + LAST));
-        self.queue = None;
+        self.close();
         if let Some(thread) = self.thread.take() {
             // It ends when the queue does; a panic there is a failure like another.
             if thread.join().is_err() {

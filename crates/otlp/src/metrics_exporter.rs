@@ -65,10 +65,21 @@ impl MetricsExporter {
         }
     }
 
+    /// Takes nothing more: what waits is sent for a while from now on, and nobody need wait for that.
+    pub fn close(&mut self) {
+        if self.queue.take().is_some() {
+            self.until.send_replace(Some(Instant::now() + LAST));
+        }
+    }
+
+    /// Whether nothing is sent any more.
+    pub fn is_over(&self) -> bool {
+        self.queue.is_none() && self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
     /// Sends what waits, for a while, and tells what became of all.
     pub fn finish(&mut self) -> Exported {
-        self.until.send_replace(Some(Instant::now() + LAST));
-        self.queue = None;
+        self.close();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -95,4 +106,46 @@ fn run(mut delivery: Delivery, mut rounds: mpsc::Receiver<Vec<Measured>>) {
             delivery.send(&mut sender, &message, count).await;
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::variables::Signal;
+    use metrics::{Figure, Instrument};
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    /// One that takes connections and says nothing does not keep anybody who wants to end: all that waits is given up
+    /// together, and counted.
+    #[test]
+    fn a_collector_that_never_answers_is_not_waited_for_in_the_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let patient = |name: &str| (name == "OTEL_EXPORTER_OTLP_TIMEOUT").then(|| "600000".into());
+        let settings = Settings::of(Signal::Metrics, Some(&url), None, "test", &patient).unwrap();
+        let mut exporter = MetricsExporter::start(settings);
+        let round = || Measured { figures: vec![figure()], ..Measured::default() };
+        exporter.round(vec![round()]);
+        // The first one is on its way.
+        let _silent = listener.accept().unwrap();
+        for _ in 0..QUEUE {
+            exporter.round(vec![round()]);
+        }
+        let begun = std::time::Instant::now();
+        exporter.close();
+        assert!(!exporter.is_over());
+        // What comes too late is nobody's.
+        exporter.round(vec![round()]);
+        let exported = exporter.finish();
+        assert!(begun.elapsed() < LAST + Duration::from_secs(60), "{:?}", begun.elapsed());
+        assert!(exporter.is_over());
+        assert_eq!((exported.delivered, exported.failed), (0, 1 + QUEUE as u64));
+        let error = exported.error.unwrap();
+        assert!(error.ends_with("no answer before the end"), "{error}");
+    }
+
+    fn figure() -> Figure {
+        Figure::new("x", "1", "help", Instrument::Gauge).with(Vec::new(), 1_u64)
+    }
 }

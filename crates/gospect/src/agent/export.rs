@@ -5,7 +5,7 @@ use agent::status::ExportStatus;
 use otlp::{Exported, Exporter, Measured, MetricsExporter, Origin, Sampler};
 use output::Clock;
 use sensors::Span;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Where both are sent, where they are.
 #[derive(Clone, Default)]
@@ -13,91 +13,130 @@ pub struct Exporters(Arc<Mutex<Inner>>);
 
 #[derive(Default)]
 struct Inner {
-    spans: Option<Exporter>,
-    metrics: Option<MetricsExporter>,
-    /// What came of those before the last change of the configuration.
+    now: Pair,
+    /// Those before changes of the configuration, which send what waits as it said before.
+    ending: Vec<Pair>,
+    /// What came of those before.
     past: Vec<ExportStatus>,
 }
 
+#[derive(Default)]
+struct Pair {
+    spans: Option<Exporter>,
+    metrics: Option<MetricsExporter>,
+}
+
+/// Pairs that may be ending: each has two threads, for some seconds.
+const ENDING: usize = 4;
+/// One line for each place is enough for people, and the sums stay.
+const PLACES: usize = 8;
+
 impl Exporters {
-    /// Sends as a configuration says from now on; what waits is sent as it said before.
+    /// Sends as a configuration says from now on; what waits is sent as it said before, which nothing waits for.
     pub fn set(&self, loaded: &Loaded, clock: Clock) {
         let spans = loaded.spans.clone().map(|settings| Exporter::start(settings, clock));
         let metrics = loaded.metrics.clone().map(MetricsExporter::start);
-        let mut old = {
-            let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            Inner {
-                spans: std::mem::replace(&mut inner.spans, spans),
-                metrics: std::mem::replace(&mut inner.metrics, metrics),
-                past: Vec::new(),
-            }
-        };
-        old.finish();
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.past.extend(old.statuses());
-        // One line for each place is enough for people, and the sums stay.
-        let keep = inner.past.len().saturating_sub(8);
-        inner.past.drain(..keep);
+        let mut inner = self.lock();
+        let mut old = std::mem::replace(&mut inner.now, Pair { spans, metrics });
+        old.close();
+        inner.ending.push(old);
+        inner.settle();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends a span.
     pub fn span(&self, span: Span, origin: &Arc<Origin>) {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(exporter) = &mut inner.spans {
+        if let Some(exporter) = &mut self.lock().now.spans {
             exporter.span_of(span, origin);
         }
     }
 
     /// Whether metrics are sent.
     pub fn has_metrics(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).metrics.is_some()
+        self.lock().now.metrics.is_some()
     }
 
     /// Sends a round of metrics.
     pub fn round(&self, round: Vec<Measured>) {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(exporter) = &mut inner.metrics {
+        if let Some(exporter) = &mut self.lock().now.metrics {
             exporter.round(round);
         }
     }
 
     /// What came of all so far.
     pub fn statuses(&self) -> Vec<ExportStatus> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).statuses()
+        self.lock().statuses()
     }
 
     /// Sends what waits, for a while.
     pub fn finish(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).finish();
+        let mut inner = self.lock();
+        // All at once: the time that each has runs from here.
+        inner.now.close();
+        let Inner { now, ending, .. } = &mut *inner;
+        ending.iter_mut().chain([now]).for_each(Pair::finish);
     }
 }
 
-impl Inner {
+impl Pair {
+    fn close(&mut self) {
+        self.spans.iter_mut().for_each(Exporter::close);
+        self.metrics.iter_mut().for_each(MetricsExporter::close);
+    }
+
+    fn is_over(&self) -> bool {
+        self.spans.iter().all(Exporter::is_over)
+            && self.metrics.iter().all(MetricsExporter::is_over)
+    }
+
     fn finish(&mut self) {
         self.spans.iter_mut().for_each(|exporter| _ = exporter.finish());
         self.metrics.iter_mut().for_each(|exporter| _ = exporter.finish());
     }
 
+    fn statuses(&self) -> impl Iterator<Item = ExportStatus> {
+        let spans = self.spans.as_ref().map(|it| status("spans", it.exported()));
+        let metrics = self.metrics.as_ref().map(|it| status("metrics", it.exported()));
+        spans.into_iter().chain(metrics)
+    }
+}
+
+impl Inner {
+    /// Forgets who is over, but for what came of it; waits where too many are not.
+    fn settle(&mut self) {
+        while self.ending.len() > ENDING || self.ending.first().is_some_and(Pair::is_over) {
+            let mut pair = self.ending.remove(0);
+            pair.finish();
+            pair.statuses().for_each(|status| add(&mut self.past, status));
+        }
+        let keep = self.past.len().saturating_sub(PLACES);
+        self.past.drain(..keep);
+    }
+
     fn statuses(&self) -> Vec<ExportStatus> {
         let mut statuses = self.past.clone();
-        let spans = self.spans.as_ref().map(|it| ("spans", it.exported()));
-        let metrics = self.metrics.as_ref().map(|it| ("metrics", it.exported()));
-        for (what, exported) in spans.into_iter().chain(metrics) {
-            let now = status(what, exported);
-            let same =
-                |old: &&mut ExportStatus| old.what == now.what && old.endpoint == now.endpoint;
-            match statuses.iter_mut().find(same) {
-                Some(old) => {
-                    old.delivered += now.delivered;
-                    old.unsampled += now.unsampled;
-                    old.dropped += now.dropped;
-                    old.failed += now.failed;
-                    old.error = now.error;
-                }
-                None => statuses.push(now),
-            }
+        for now in self.ending.iter().chain([&self.now]).flat_map(Pair::statuses) {
+            add(&mut statuses, now);
         }
         statuses
+    }
+}
+
+/// Adds what came of one to what came of others that sent the same to the same place.
+fn add(statuses: &mut Vec<ExportStatus>, now: ExportStatus) {
+    let same = |old: &&mut ExportStatus| old.what == now.what && old.endpoint == now.endpoint;
+    match statuses.iter_mut().find(same) {
+        Some(old) => {
+            old.delivered += now.delivered;
+            old.unsampled += now.unsampled;
+            old.dropped += now.dropped;
+            old.failed += now.failed;
+            old.error = now.error;
+        }
+        None => statuses.push(now),
     }
 }
 
