@@ -8,6 +8,7 @@ mod tests;
 pub use error::{ConfigError, WrongPlace};
 
 use crate::glob::Glob;
+use sensors::HeaderName;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -74,8 +75,10 @@ pub struct Service {
     pub retry: Option<Duration>,
     /// Whether statements of databases are told, their literals masked.
     pub sql: bool,
-    /// Whether queries of URLs are told.
+    /// Whether queries of URLs are told, secrets in them masked.
     pub queries: bool,
+    /// Headers of requests that are told, masked where they are secret by their name.
+    pub headers: Vec<HeaderName>,
     /// Whether is watched what requests spend their time on.
     pub time: bool,
 }
@@ -200,8 +203,9 @@ impl Service {
 
     /// Whether what is planned is the same by both.
     pub fn plans_as(&self, other: &Self) -> bool {
-        (&self.sensors, &self.functions, self.sql, self.queries, self.time)
-            == (&other.sensors, &other.functions, other.sql, other.queries, other.time)
+        let read = |service: &Self| (service.sql, service.queries, service.time);
+        (&self.sensors, &self.functions, &self.headers, read(self))
+            == (&other.sensors, &other.functions, &other.headers, read(other))
     }
 }
 

@@ -4,6 +4,7 @@ use super::error::{ConfigError, WrongPlace};
 use super::{Agent, Backend, Config, Export, Match, Sampling, Service, Way};
 use crate::glob::Glob;
 use probe::expression::Request;
+use sensors::HeaderName;
 use std::ops::Range;
 use std::time::Duration;
 use toml_edit::{Document, Item, Key, TableLike, Value};
@@ -31,6 +32,7 @@ const SERVICE_KEYS: &[&str] = &[
     "retry",
     "sql",
     "queries",
+    "headers",
     "time",
 ];
 const MATCH_KEYS: &[&str] = &["exe", "command", "port", "container", "cgroup"];
@@ -230,6 +232,7 @@ impl Reader<'_> {
                 "retry" => service.retry = Some(self.time(item, "retry")?),
                 "sql" => service.sql = self.flag(item, "sql")?,
                 "queries" => service.queries = self.flag(item, "queries")?,
+                "headers" => service.headers = self.headers(item)?,
                 _ => service.time = self.flag(item, "time")?,
             }
         }
@@ -287,6 +290,23 @@ impl Reader<'_> {
             functions.push(text);
         }
         Ok(functions)
+    }
+
+    fn headers(&self, item: &Item) -> Parsed<Vec<HeaderName>> {
+        let mut headers = Vec::new();
+        for one in self.values(item, "headers", "a list of names of headers")? {
+            let text = self.text(&one, "headers", "the name of a header")?;
+            match text.parse() {
+                // One that stands there twice is read once.
+                Ok(name) if headers.contains(&name) => {}
+                Ok(name) => headers.push(name),
+                Err(error) => {
+                    let what = format!("`headers` has `{text}`: {error}");
+                    return self.wrong(one.span(), what);
+                }
+            }
+        }
+        Ok(headers)
     }
 
     /// A share of traces, or a sampler by name.

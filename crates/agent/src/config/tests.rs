@@ -21,6 +21,7 @@ inject = ["preload", "launch"]
 budget = "2.5%"
 retry = "2m"
 sql = true
+headers = ["x-request-id", "User-Agent", "X-Request-Id"]
 
 [[service]]
 [service.match]
@@ -54,6 +55,7 @@ cgroup = "/system.slice/*"
         retry: Some(Duration::from_secs(120)),
         sql: true,
         queries: false,
+        headers: ["X-Request-Id", "User-Agent"].map(|name| name.parse().unwrap()).to_vec(),
         time: false,
     };
     let cgroup = vec![Glob::new("/system.slice/*")];
@@ -89,7 +91,7 @@ fn a_wrong_key_is_named_with_its_place() {
     refused(
         "[[service]]\nsensor = []\n",
         "2:1: unknown key `sensor` in [[service]]: expected one of name, match, sensors, functions, \
-         sampling, backend, inject, budget, retry, sql, queries, time",
+         sampling, backend, inject, budget, retry, sql, queries, headers, time",
     );
 }
 
@@ -150,6 +152,12 @@ fn a_wrong_value_is_named_with_its_place_and_what_was_expected() {
         wrong.to_string().starts_with("2:12: `sensors` is `htpp`: expected one of http"),
         "{wrong}"
     );
+    refused(
+        &service("headers = [\"User-Agent\", \"Cookie\"]"),
+        "2:26: `headers` has `Cookie`: only headers with names of 8 to 15 bytes can be read, as in \
+         `X-Request-Id`",
+    );
+    refused(&service("headers = 1"), "2:11: `headers` is 1: expected the name of a header");
     refused(&service("sql = 1"), "2:7: `sql` is 1: expected true or false");
 }
 
@@ -201,6 +209,7 @@ fn a_service_is_put_in_as_another_one_when_nothing_of_that_differs() {
         "functions = [\"main.*\"]",
         "sql = true",
         "queries = true",
+        "headers = \"User-Agent\"",
         "time = true",
     ] {
         assert!(!service(keys).is_put_in_as(&plain), "{keys}");

@@ -191,7 +191,7 @@ fn trace_args(service: &Service, taker: Option<Sender<Taken>>) -> anyhow::Result
     (args.select.arguments, args.select.results) = (Auto::None, Auto::None);
     args.spans = Some(SpanChoice {
         queries: service.queries,
-        headers: Vec::new(),
+        headers: service.headers.clone(),
         statements: service.sql,
         times: service.time,
         functions: service.functions.clone(),

@@ -35,7 +35,8 @@ fn check(loaded: &Loaded) -> anyhow::Result<Outcome> {
             true => service.sensors.join(", "),
             false => "metrics only".to_owned(),
         };
-        writeln!(out, "  {number}. {name}: {}; {sensors}", service.backend.name())?;
+        let asked = asked(service);
+        writeln!(out, "  {number}. {name}: {}; {sensors}{asked}", service.backend.name())?;
     }
     for (what, to) in [("spans", &loaded.spans), ("metrics", &loaded.metrics)] {
         match to {
@@ -48,4 +49,16 @@ fn check(loaded: &Loaded) -> anyhow::Result<Outcome> {
     }
     out.flush()?;
     Ok(Outcome::Done)
+}
+
+/// What of requests is told because the service asks for it.
+fn asked(service: &agent::Service) -> String {
+    let mut asked = Vec::new();
+    let flags = [(service.sql, "statements"), (service.queries, "queries"), (service.time, "time")];
+    asked.extend(flags.iter().filter(|(is_on, _)| *is_on).map(|(_, name)| (*name).to_owned()));
+    asked.extend(service.headers.iter().map(|name| format!("header {name}")));
+    match asked.is_empty() || !service.is_instrumented() {
+        true => String::new(),
+        false => format!("; with {}", asked.join(", ")),
+    }
 }
