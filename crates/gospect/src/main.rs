@@ -12,6 +12,7 @@ mod explain;
 mod facts;
 mod failure;
 mod http;
+mod http_get;
 mod launch;
 mod monitor;
 mod pipeline;

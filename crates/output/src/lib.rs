@@ -47,6 +47,7 @@ pub use metrics::{
     CONTENT_TYPE, MetricsSummary, ProcessMetrics, process_labels, short_bytes, write_exposition,
     write_figures, write_metrics_json, write_metrics_text,
 };
+pub use printable::printable;
 pub use sched::{
     Arrows, GoroutineRows, Origins, Perfetto, StatesHead, StatesJson, StatesPart, StatesSummary,
     StatesText, nothing_changed, write_goroutine_table, write_reason_table, write_site_table,

@@ -10,6 +10,13 @@ fn is_unsafe(c: char) -> bool {
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
+/// `text` with unsafe characters escaped as in Go source: it stays one line, and a terminal shows it as it is.
+pub fn printable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    push_printable(&mut out, text);
+    out
+}
+
 /// Appends `text` with unsafe characters escaped as in Go source.
 pub(crate) fn push_printable(out: &mut String, text: &str) {
     for c in text.chars() {

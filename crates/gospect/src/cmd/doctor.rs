@@ -9,6 +9,7 @@ use crate::failure::Outcome;
 use crate::sink;
 use crate::target::Target;
 use capture_uprobe::{foreign_uprobes, probe_features};
+use output::printable;
 use process::{Capabilities, Capability, Process, Restrictions};
 use serde::Serialize;
 use std::io::Write as _;
@@ -271,7 +272,9 @@ fn print(report: &Report, format: Format) -> anyhow::Result<()> {
                     Status::Note => "note",
                     Status::Fail => "FAIL",
                 };
-                let Check { area, name, detail, .. } = check;
+                let Check { area, .. } = check;
+                // A program says what its path and its functions are called, and who answers as an agent what it likes.
+                let (name, detail) = (printable(&check.name), printable(&check.detail));
                 writeln!(out, "{mark}  {area:<10}  {name:<26}  {detail}")?;
             }
         }

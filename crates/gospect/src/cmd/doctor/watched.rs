@@ -1,18 +1,20 @@
 //! What agents of this machine say of a process: they are asked on the ports that they listen on.
 
 use super::{Report, Status};
+use crate::http_get::get;
 use process::Process;
 use serde_json::Value;
-use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const AREA: &str = "agent";
 /// How long an agent may take to answer: it looks at nothing to do so.
 const LIMIT: Duration = Duration::from_secs(3);
+/// How long all of them together: anybody may call a program that never answers `gospect agent`.
+const LIMIT_OF_ALL: Duration = Duration::from_secs(10);
 /// Bytes of an answer that are read.
-const MOST: u64 = 64 << 20;
+const MOST: usize = 64 << 20;
 
 /// An agent that runs here.
 struct Agent {
@@ -28,9 +30,10 @@ pub(super) fn watched(report: &mut Report, process: &Process) {
     if agents.is_empty() {
         return report.add(AREA, "watched by", Status::Ok, "no agent runs here");
     }
+    let until = Instant::now() + LIMIT_OF_ALL;
     for agent in agents {
         let name = format!("gospect agent, process {}", agent.pid);
-        match agent.ask() {
+        match agent.ask(until) {
             Ok((address, status)) => told(report, &name, address, &status, process.pid()),
             Err(reason) => {
                 report.add(AREA, "watched by", Status::Note, format!("{name}: {reason}"));
@@ -66,8 +69,8 @@ impl Agent {
         Some(Self { pid, own_pid: own_pid.unwrap_or(pid), ports })
     }
 
-    /// What it says of itself, and where.
-    fn ask(&self) -> Result<(SocketAddr, Value), String> {
+    /// What it says of itself, and where; it is not waited for after `until`.
+    fn ask(&self, until: Instant) -> Result<(SocketAddr, Value), String> {
         if self.ports.is_empty() {
             let why = "it has no port that can be seen from here (`listen` in its configuration), and so cannot be asked";
             return Err(why.to_owned());
@@ -78,7 +81,11 @@ impl Agent {
                 SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
                 SocketAddr::from((Ipv6Addr::LOCALHOST, port)),
             ] {
-                match get(address, "/status") {
+                let left = until.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Err("it was not asked: there was no time left for it".to_owned());
+                }
+                match status_at(address, LIMIT.min(left)) {
                     Ok(status) if status["pid"] == self.own_pid => return Ok((address, status)),
                     Ok(_) => last = format!("another agent answers at {address}"),
                     Err(error) => last = format!("it does not answer at {address}: {error}"),
@@ -89,16 +96,9 @@ impl Agent {
     }
 }
 
-fn get(address: SocketAddr, path: &str) -> std::io::Result<Value> {
-    let mut stream = TcpStream::connect_timeout(&address, LIMIT)?;
-    stream.set_read_timeout(Some(LIMIT))?;
-    stream.set_write_timeout(Some(LIMIT))?;
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.take(MOST).read_to_string(&mut answer)?;
-    let body = answer.split_once("\r\n\r\n").filter(|(head, _)| head.contains(" 200 "));
-    let (_, body) = body.ok_or_else(|| std::io::Error::other("no answer that is understood"))?;
-    Ok(serde_json::from_str(body)?)
+fn status_at(address: SocketAddr, limit: Duration) -> Result<Value, String> {
+    let answer = get(address, "/status", limit, MOST)?;
+    serde_json::from_slice(&answer).map_err(|error| format!("it tells no status: {error}"))
 }
 
 /// Reports what an agent at `address` says.
