@@ -5,6 +5,7 @@
 //! `otlp` send. What they share is the `board`.
 
 mod board;
+mod config_file;
 mod discovery;
 mod door;
 mod export;

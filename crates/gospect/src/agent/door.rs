@@ -70,6 +70,11 @@ impl Door {
         Ok(Self { server, visits: taken, bell })
     }
 
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.server.path()
+    }
+
     /// Who came since the last look; does not wait.
     pub fn visits(&self) -> Vec<Visit> {
         // First: who comes from here on rings again.

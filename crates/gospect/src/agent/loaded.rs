@@ -1,5 +1,6 @@
 //! The configuration as read: the file, and what the environment says besides.
 
+use super::config_file;
 use crate::failure::usage;
 use agent::{Config, Export};
 use anyhow::Context as _;
@@ -35,17 +36,30 @@ impl Loaded {
     /// # Errors
     /// What is wrong with it, with its place; usage for what it says.
     pub fn read(path: Option<&Path>) -> anyhow::Result<Self> {
-        let path = match path {
-            Some(path) => Some(path.to_owned()),
-            None => Some(PathBuf::from(PATH)).filter(|path| path.exists()),
-        };
+        let path = Self::place(path);
         let text = match &path {
-            Some(path) => std::fs::read_to_string(path)
+            Some(path) => config_file::read(path)
                 .with_context(|| format!("failed to read the configuration {}", path.display()))?,
             None => String::new(),
         };
+        Self::of(path, &text)
+    }
+
+    /// Where the file is: at `path`, else at the usual place if there is one.
+    pub fn place(path: Option<&Path>) -> Option<PathBuf> {
+        match path {
+            Some(path) => Some(path.to_owned()),
+            None => Some(PathBuf::from(PATH)).filter(|path| path.exists()),
+        }
+    }
+
+    /// The file at `path` says `text`.
+    ///
+    /// # Errors
+    /// What is wrong with it, with its place.
+    pub fn of(path: Option<PathBuf>, text: &str) -> anyhow::Result<Self> {
         let shown = path.as_deref().unwrap_or(Path::new("(no file)")).display().to_string();
-        let config = Config::parse(&text).map_err(|error| usage(format!("{shown}:{error}")))?;
+        let config = Config::parse(text).map_err(|error| usage(format!("{shown}:{error}")))?;
         let mut loaded = Self {
             path,
             config,

@@ -5,9 +5,11 @@ mod door;
 mod finding;
 mod leftovers;
 mod ports;
+mod reloading;
 mod telling;
 
 use super::board::Board;
+use super::config_file::Rereading;
 use super::discovery::{Discovery, Look};
 use super::door::{Asking, Door};
 use super::export::Exporters;
@@ -22,7 +24,6 @@ use crate::args::AgentArgs;
 use crate::failure::Outcome;
 use crate::{clock, sink};
 use agent::Way;
-use agent::status::ConfigStatus;
 use anyhow::Context as _;
 use finding::Strangers;
 use leftovers::clean;
@@ -30,6 +31,7 @@ use output::Clock;
 use ports::Awaiting;
 use process::{Held, Process, UsageReader};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -47,12 +49,16 @@ const REST: Duration = Duration::from_millis(200);
 pub struct Supervisor {
     args: AgentArgs,
     loaded: Loaded,
+    /// While the configuration is read again.
+    rereading: Option<Rereading>,
     signals: Signals,
     clock: Clock,
     board: Board,
     exporters: Exporters,
     monitor: Monitor,
     server: Option<Server>,
+    /// Where that listens, as the configuration has it.
+    served: Option<SocketAddr>,
     planner: Planner,
     discovery: Option<Discovery>,
     targets: BTreeMap<u32, Target>,
@@ -90,6 +96,8 @@ impl Supervisor {
             discovery: finds.then(Discovery::start),
             planner: Planner::start().context("failed to start a thread")?,
             server: None,
+            served: None,
+            rereading: None,
             signals,
             clock,
             board,
@@ -135,8 +143,9 @@ impl Supervisor {
         let mut outcome = Outcome::Done;
         while !self.signals.ends() {
             if self.signals.reloads() {
-                self.reload();
+                self.rereading = Some(Rereading::new(Instant::now()));
             }
+            self.reload();
             self.round();
             let status = self.child.as_mut().map(Held::try_wait).transpose()?.flatten();
             if let Some(status) = status {
@@ -372,74 +381,6 @@ impl Supervisor {
         if target.has_units_left() {
             self.begin(pid);
         }
-    }
-
-    /// Reads the configuration again; a wrong one changes nothing.
-    fn reload(&mut self) {
-        let path = self.loaded.path.clone().or_else(|| self.args.config.clone());
-        let loaded = match Loaded::read(path.as_deref()) {
-            Ok(loaded) => loaded,
-            Err(error) => {
-                let reason = format!("{error:#}");
-                sink::say(format_args!("the configuration stays as it was: {reason}"));
-                return self.tell_config(Some(reason));
-            }
-        };
-        let old = std::mem::replace(&mut self.loaded, loaded);
-        if old.spans != self.loaded.spans || old.metrics != self.loaded.metrics {
-            self.exporters.set(&self.loaded, self.clock);
-        }
-        self.monitor.set_interval(self.loaded.interval);
-        let mut error = None;
-        if old.config.agent.listen != self.loaded.config.agent.listen
-            && let Err(reason) = self.serve()
-        {
-            error = Some(format!("{reason:#}"));
-        }
-        if old.config.agent.socket != self.loaded.config.agent.socket {
-            self.open_door();
-        }
-        self.match_anew();
-        self.expect();
-        if !self.args.quiet {
-            sink::say("the configuration was read again");
-        }
-        if let Some(reason) = &error {
-            sink::say(reason);
-        }
-        self.tell_config(error);
-    }
-
-    fn tell_config(&self, error: Option<String>) {
-        let services = (1..).zip(&self.loaded.config.services);
-        let name = |(number, service): (usize, &agent::Service)| {
-            service.name.clone().unwrap_or_else(|| number.to_string())
-        };
-        let mut board = self.board.lock();
-        let loaded_unix_ns = match &error {
-            Some(_) => board.config.loaded_unix_ns,
-            None => self.unix_ns(),
-        };
-        board.config = ConfigStatus {
-            path: self.loaded.path.as_ref().map(|path| path.display().to_string()),
-            loaded_unix_ns,
-            error,
-            services: services.map(name).collect(),
-        };
-    }
-
-    /// Listens where the configuration says.
-    fn serve(&mut self) -> anyhow::Result<()> {
-        self.server = None;
-        let Some(address) = self.loaded.config.agent.listen else { return Ok(()) };
-        let server = Server::start(address, self.monitor.clone())?;
-        if !self.args.quiet {
-            let note =
-                if address.ip().is_loopback() { "" } else { " (for everybody who reaches it)" };
-            sink::say(format_args!("serving http://{}/{note}", server.address));
-        }
-        self.server = Some(server);
-        Ok(())
     }
 
     fn take_launched(&mut self, launched: Launched) -> anyhow::Result<()> {

@@ -4,7 +4,6 @@ use super::Supervisor;
 use crate::agent::door::{Asking, Door, Visit};
 use crate::agent::target::Stage;
 use agent::Way;
-use agent::status::PreloadStatus;
 use capture_trampoline::preload::{Injected, Planned};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,23 +12,26 @@ use std::time::{Duration, Instant};
 const CARRYING: Duration = Duration::from_secs(3);
 
 impl Supervisor {
-    /// Opens the socket that the configuration names.
+    /// Opens the socket that the configuration names, unless it is open; where that fails the one before stays.
     pub(super) fn open_door(&mut self) {
-        self.door = None;
-        let mut status = PreloadStatus::default();
-        if let Some(path) = &self.loaded.config.agent.socket {
-            status.socket = Some(path.display().to_string());
-            match Door::open(path) {
+        let wanted = self.loaded.config.agent.socket.clone();
+        let mut error = None;
+        match &wanted {
+            None => self.door = None,
+            Some(path) if self.door.as_ref().is_some_and(|door| door.path() == path) => {}
+            Some(path) => match Door::open(path) {
                 Ok(door) => self.door = Some(door),
-                Err(error) => {
-                    let error = format!("{error:#}");
-                    crate::sink::say(format_args!("no preloaded programs are served: {error}"));
-                    status.error = Some(error);
+                Err(reason) => {
+                    let reason = format!("{reason:#}");
+                    crate::sink::say(format_args!("no preloaded programs are served: {reason}"));
+                    error = Some(reason);
                 }
-            }
+            },
         }
-        self.board.lock().preload = status;
-        self.expect();
+        let open = self.door.as_ref().map(|door| door.path().to_owned());
+        let preload = &mut self.board.lock().preload;
+        preload.socket = open.or(wanted).map(|path| path.display().to_string());
+        preload.error = error;
     }
 
     /// Has plans ready for programs that will ask.
