@@ -51,6 +51,16 @@ fn a_configuration_is_checked_and_its_mistakes_are_named() {
         file.display()
     );
     assert_eq!(right.stdout, expected);
+    let told = check(
+        "[agent]\nexport = \"none\"\n[[service]]\nsensors = \"http\"\nqueries = true\n\
+         headers = [\"x-request-id\", \"User-Agent\"]\n",
+    );
+    let line = "  1. named by its processes: auto; http; with queries, header X-Request-Id, header User-Agent\n";
+    assert!(told.stdout.contains(line), "{}", told.stdout);
+    let wrong = check("[[service]]\nheaders = \"Cookie\"\n");
+    wrong.expect_code(2);
+    let place = format!("{}:2:11: `headers` has `Cookie`: only headers", file.display());
+    assert!(wrong.stderr.contains(&place), "{}", wrong.stderr);
     let wrong = check("[[service]]\nname = \"shop\"\nbudgte = 5\n");
     wrong.expect_code(2);
     let place = format!("{}:3:1: unknown key `budgte` in [[service]]", file.display());
