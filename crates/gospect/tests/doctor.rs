@@ -29,6 +29,7 @@ fn what_of_requests_can_be_seen_is_told_by_sensor() {
     let expected = "\
 ok net/http.serverHandler.ServeHTTP: works, with 11 of 11 fields
 RUNok net/http.(*chunkWriter).writeHeader: works, with 2 of 2 fields
+ok OWN.writeHeaders: works, with 2 of 2 fields
 ok net/http.(*response).finishRequest: works, with 2 of 2 fields
 ";
     for (go, mode) in [(newest(), Mode::Exe), (oldest(), Mode::Exe), (newest(), Mode::Stripped)] {
@@ -36,7 +37,11 @@ ok net/http.(*response).finishRequest: works, with 2 of 2 fields
         // Since Go 1.27 one library runs the handlers of HTTP/2, whoever serves.
         let run =
             "ok net/http/internal/http2.(*serverConn).runHandler: works, with 11 of 11 fields\n";
-        let expected = expected.replace("RUN", if go.minor >= 27 { run } else { "" });
+        let (run, own) = match go.minor >= 27 {
+            true => (run, "net/http/internal/http2.(*serverConn)"),
+            false => ("", "net/http.(*http2serverConn)"),
+        };
+        let expected = expected.replace("RUN", run).replace("OWN", own);
         assert!(told.starts_with(&expected), "go {} {mode}:\n{told}", go.version);
         for line in [
             "note net/http.(*Transport).roundTrip: not in this executable: linked out, inlined, or of other versions only\n",

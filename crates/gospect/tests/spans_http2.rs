@@ -13,30 +13,33 @@ const LIMIT: Duration = Duration::from_secs(240);
 const ROUND: &str = "\
 1 client GET - http://127.0.0.1/aborts http2.StreamError failed
 1 client GET - http://127.0.0.1/panics http2.StreamError failed
-1 client GET - https://127.0.0.1/aborts http2.StreamError failed
-1 client GET - https://127.0.0.1/panics http2.StreamError failed
+2 client GET - https://127.0.0.1/aborts http2.StreamError failed
+2 client GET - https://127.0.0.1/panics http2.StreamError failed
 1 client GET 200 http://127.0.0.1/asks
 1 client GET 200 http://127.0.0.1/pieces
 1 client GET 200 http://127.0.0.1/plain
-1 client GET 200 https://127.0.0.1/asks
-1 client GET 200 https://127.0.0.1/pieces
+2 client GET 200 https://127.0.0.1/asks
+2 client GET 200 https://127.0.0.1/pieces
+1 client GET 202 http://127.0.0.1/cuts
+2 client GET 202 https://127.0.0.1/cuts
 1 client GET 404 http://127.0.0.1/nothing 404 failed
-1 client GET 404 https://127.0.0.1/nothing 404 failed
+2 client GET 404 https://127.0.0.1/nothing 404 failed
 1 client GET 418 http://127.0.0.1/recovers 418 failed
-1 client GET 418 https://127.0.0.1/recovers 418 failed
+2 client GET 418 https://127.0.0.1/recovers 418 failed
 1 client POST 200 http://127.0.0.1/plain
     server POST /plain 200 /plain HTTP/2 by traceparent
-2 server GET /aborts - /aborts net/http.ErrAbortHandler HTTP/2 failed [exception]
-2 server GET /asks 200 /asks HTTP/2
+3 server GET /aborts - /aborts net/http.ErrAbortHandler HTTP/2 failed [exception]
+3 server GET /asks 200 /asks HTTP/2
     client GET 200 http://127.0.0.1/plain by frame
     client GET 502 http://127.0.0.1/fails 502 failed by goroutine
-2 server GET /fails 502 /fails 502 HTTP/2 failed
-2 server GET /panics - /panics *errors.errorString HTTP/2 failed [exception]
-2 server GET /pieces 200 /pieces HTTP/2
+3 server GET /cuts 202 /cuts net/http.ErrAbortHandler HTTP/2 failed [exception]
+3 server GET /fails 502 /fails 502 HTTP/2 failed
+3 server GET /panics - /panics *errors.errorString HTTP/2 failed [exception]
+3 server GET /pieces 200 /pieces HTTP/2
 1 server GET /plain 200 /plain
-2 server GET /plain 200 /plain HTTP/2
-2 server GET /recovers 418 /recovers HTTP/2
-2 server GET 404 /nothing HTTP/2
+3 server GET /plain 200 /plain HTTP/2
+3 server GET /recovers 418 /recovers HTTP/2
+3 server GET 404 /nothing HTTP/2
 ";
 
 fn watch(go: &Toolchain, mode: Mode, backend: &str, rounds: usize) {

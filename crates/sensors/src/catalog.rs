@@ -272,10 +272,17 @@ const fn client(function: &'static str) -> Sensor {
 
 /// Of a response over HTTP/2. Its status is 0 as long as there is none: then it becomes 200.
 const STREAM: &[Read] = &[
-    read(Field::Response, "&w.rws.status"),
+    read(Field::Response, "&w.rws.stream.id"),
     read(Field::Status, "w.rws.status"),
     read(Field::Written, "w.rws.wroteBytes"),
 ];
+
+/// A function that sends a header over HTTP/2: of a response, interim or not, or behind its body (status 0).
+const fn stream_header(function: &'static str) -> Sensor {
+    const HEADER: &[Read] =
+        &[read(Field::Response, "&st.id"), read(Field::Status, "headerData.httpResCode")];
+    Sensor { function, role: Role::ServerHeader, entry: HEADER, exit: &[], context: None }
+}
 
 /// Of a call that a gRPC client makes.
 const ASKED: &[Read] = &[
@@ -339,9 +346,9 @@ pub const SENSORS: &[Sensor] = &[
         entry: request![
             "&rw.(*net/http.response).status",
             // HTTP/2, up to Go 1.26 and since; with the server of golang.org/x/net.
-            "&rw.(*net/http.http2responseWriter).rws.status",
-            "&rw.(net/http.http2ResponseWriter).rws.status",
-            "&rw.(*golang.org/x/net/http2.responseWriter).rws.status",
+            "&rw.(*net/http.http2responseWriter).rws.stream.id",
+            "&rw.(net/http.http2ResponseWriter).rws.stream.id",
+            "&rw.(*golang.org/x/net/http2.responseWriter).rws.stream.id",
         ],
         exit: &[],
         context: None,
@@ -351,14 +358,14 @@ pub const SENSORS: &[Sensor] = &[
     Sensor {
         function: "golang.org/x/net/http2.(*serverConn).runHandler",
         role: Role::ServerRun,
-        entry: request!["&rw.rws.status"],
+        entry: request!["&rw.rws.stream.id"],
         exit: &[],
         context: None,
     },
     Sensor {
         function: "net/http/internal/http2.(*serverConn).runHandler",
         role: Role::ServerRun,
-        entry: request!["&rw.rws.status"],
+        entry: request!["&rw.rws.stream.id"],
         exit: &[],
         context: None,
     },
@@ -369,6 +376,10 @@ pub const SENSORS: &[Sensor] = &[
         exit: &[],
         context: None,
     },
+    // HTTP/2, up to Go 1.26 and since; the end of a response tells its status too, but has none behind a panic.
+    stream_header("net/http.(*http2serverConn).writeHeaders"),
+    stream_header("net/http/internal/http2.(*serverConn).writeHeaders"),
+    stream_header("golang.org/x/net/http2.(*serverConn).writeHeaders"),
     Sensor {
         function: "net/http.(*response).finishRequest",
         role: Role::ServerFinish,

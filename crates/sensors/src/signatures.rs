@@ -19,6 +19,11 @@ const SIGNATURES: &[(&str, &[&str])] = &[
         &["(w *golang.org/x/net/http2.responseWriter)"],
     ),
     (
+        "golang.org/x/net/http2.(*serverConn).writeHeaders",
+        &["(sc unsafe.Pointer, st *golang.org/x/net/http2.stream, \
+           headerData *golang.org/x/net/http2.writeResHeaders) -> (~r0 error)"],
+    ),
+    (
         "golang.org/x/net/http2.(*Transport).RoundTrip",
         &["(t *golang.org/x/net/http2.Transport, req *net/http.Request) \
            -> (~r0 *net/http.Response, ~r1 error)"],

@@ -128,6 +128,8 @@ impl Open {
     /// The header of the response went out.
     pub(super) fn wrote(&mut self, status: Result<i64, &str>) {
         match status {
+            // What goes before the response (RFC 9110, section 15.2), and behind it without any.
+            Ok(0 | 100 | 102..=199) => {}
             Ok(status) => self.answer(status, 500),
             Err(reason) => self.attributes.lack(http::STATUS, reason),
         }
