@@ -16,6 +16,8 @@ pub(crate) struct Evidence {
     pub(crate) outgoing: Option<SpanContext>,
     /// Innermost span that is open on the goroutine.
     pub(crate) frame: Option<Origin>,
+    /// Open span that itself made the goroutine, to answer on it what it was asked.
+    pub(crate) maker: Option<Origin>,
     /// Open span whose request the context comes from.
     pub(crate) context: Option<Origin>,
     /// Span that the goroutine was made in.
@@ -40,13 +42,15 @@ pub(crate) struct Decision {
 }
 
 impl Evidence {
-    /// Of a span that answers a request. Who made its goroutine says nothing: that is whoever
+    /// Of a span that answers a request. Who made its goroutine says nothing where that is whoever
     /// accepts connections.
     pub(crate) fn of_server(&self) -> Decision {
-        match (self.incoming, self.frame) {
-            (Some(incoming), frame) => {
-                let others = frame.filter(|frame| frame.context.trace != incoming.trace);
-                let links = others.map(|frame| Link { context: frame.context, by: Witness::Frame });
+        let frame = self.frame.map(|frame| (frame, Witness::Frame));
+        let inside = frame.or(self.maker.map(|maker| (maker, Witness::Goroutine)));
+        match (self.incoming, inside) {
+            (Some(incoming), inside) => {
+                let others = inside.filter(|(inside, _)| inside.context.trace != incoming.trace);
+                let links = others.map(|(inside, by)| Link { context: inside.context, by });
                 Decision {
                     trace: Some(incoming.trace),
                     parent: Some(incoming.span),
@@ -55,7 +59,7 @@ impl Evidence {
                     ..Decision::default()
                 }
             }
-            (None, Some(frame)) => child_of(frame, Witness::Frame),
+            (None, Some((inside, by))) => child_of(inside, by),
             (None, None) => Decision::default(),
         }
     }
@@ -151,6 +155,10 @@ mod tests {
         assert_eq!(told(&frame.of_server()), "Some(1) None Some(10) frame []");
         let none = Evidence { frame: None, ..frame };
         assert_eq!(told(&none.of_server()), "None None None - []");
+        let made = Evidence { maker: origin(4, 40), ..none };
+        assert_eq!(told(&made.of_server()), "Some(4) None Some(40) goroutine []");
+        let named = Evidence { incoming: Some(context(7, 70)), ..made };
+        assert_eq!(told(&named.of_server()), "Some(7) None Some(70) traceparent [4/40 goroutine]");
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub(crate) struct Origin {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ancestry {
     pub(crate) origin: Origin,
+    /// Whether the one that made it was in that span itself.
+    pub(crate) is_direct: bool,
     /// Somebody who does not work for that span handed something to it, or to one of those that made it: it
     /// may work for anyone.
     pub(crate) is_shared: bool,

@@ -5,6 +5,8 @@ use testkit::{Fixture, Mode, Toolchain};
 
 /// One round of the fixture: see `fixtures/grpc`.
 pub const ROUND: &str = "\
+2 client shop.Desk/Get 0
+1 client shop.Desk/Get 5 NOT_FOUND failed
 1 client shop.None/Get 12 UNIMPLEMENTED failed
 1 client shop.Shop/Chat 0
 1 client shop.Shop/Chat 1 CANCELLED failed
@@ -21,6 +23,15 @@ pub const ROUND: &str = "\
 1 client shop.Shop/None 12 UNIMPLEMENTED failed
 1 client shop.Shop/Put 0
 1 client shop.Stock/Get 0
+1 server POST 200 /shop.Desk/Get HTTP/2
+    server shop.Desk/Get 0 by goroutine
+1 server POST 200 /shop.Desk/Get HTTP/2
+    server shop.Desk/Get 0 by goroutine
+      client shop.Stock/Get 0 by goroutine
+      client shop.Stock/Get 0 by goroutine
+      client shop.Stock/Get 0 by goroutine
+1 server POST 200 /shop.Desk/Get HTTP/2
+    server shop.Desk/Get 5 by goroutine
 1 server shop.None/Get 12 UNIMPLEMENTED failed
 1 server shop.Shop/Chat 0
 1 server shop.Shop/Chat 1
@@ -43,7 +54,7 @@ pub const ROUND: &str = "\
 1 server shop.Shop/None 12 UNIMPLEMENTED failed
 1 server shop.Shop/Put 0
 1 server shop.Stock/Chat 0
-6 server shop.Stock/Get 0
+9 server shop.Stock/Get 0
 1 server shop.Stock/List 0
 ";
 

@@ -10,8 +10,13 @@ impl SpanBuilder {
     /// Tells that a goroutine made another one.
     pub fn created(&mut self, pid: u32, creator: u64, goid: u64) {
         let own = self.innermost((pid, creator));
-        let own = own.map(|origin| Ancestry { origin, is_shared: !self.sees_hand_overs });
-        if let Some(ancestry) = own.or_else(|| self.origins.get((pid, creator))) {
+        let is_shared = !self.sees_hand_overs;
+        let own = own.map(|origin| Ancestry { origin, is_direct: true, is_shared });
+        let inherited = || {
+            let ancestry = self.origins.get((pid, creator))?;
+            Some(Ancestry { is_direct: false, ..ancestry })
+        };
+        if let Some(ancestry) = own.or_else(inherited) {
             self.origins.insert((pid, goid), ancestry, self.options.origins);
         }
     }
@@ -29,7 +34,7 @@ impl SpanBuilder {
     ) {
         let Some(from) = from.map(|goid| (pid, goid)) else { return };
         let to = (pid, to);
-        let Some(Ancestry { origin, is_shared: false }) = self.origins.get(to) else { return };
+        let Some(Ancestry { origin, is_shared: false, .. }) = self.origins.get(to) else { return };
         // What it gets while it asks somebody is that one's answer.
         if self.innermost(to).is_some() {
             return;

@@ -18,9 +18,14 @@ impl SpanBuilder {
         let incoming = named(&mut open, values);
         open.response_at = values.address(Field::Response);
         open.sampled = incoming.map(|parent| parent.is_sampled);
+        let key = (call.pid, call.goid);
+        // A server of net/http hands a request on (`(*Server).ServeHTTP`), which is handled on a goroutine of its own;
+        // else who reads the connection makes these, and is in no span.
+        let maker = self.sure_origin(key).filter(|ancestry| ancestry.is_direct);
         let evidence = Evidence {
             incoming: incoming.map(|parent| parent.context),
-            frame: self.innermost((call.pid, call.goid)),
+            frame: self.innermost(key),
+            maker: maker.map(|ancestry| ancestry.origin),
             ..Evidence::default()
         };
         self.begin(open, evidence.of_server());
