@@ -241,7 +241,8 @@ impl Budget {
             self.units.iter_mut().filter(|(_, unit)| unit.back_ns.is_none()).collect();
         let cost = |unit: &Unit| unit.percent.unwrap_or_default();
         watched.sort_by(|a, b| cost(b.1).total_cmp(&cost(a.1)));
-        let (mut left, mut count) = (total, 0);
+        // What is given up may have cost something until it was out: nothing else has to go for that.
+        let (mut left, mut count) = (watched.iter().map(|(_, unit)| cost(unit)).sum::<f64>(), 0);
         for (_, unit) in &watched {
             if left <= allowed || cost(unit) <= 0.0 {
                 break;

@@ -4,6 +4,7 @@
 //! [`emit`] turns a plan into code and patches and touches no process; the rest of the crate
 //! brings them into one, reads the rings and takes everything out again.
 
+mod calibrate;
 mod capture;
 mod clock;
 pub mod emit;
@@ -25,6 +26,7 @@ mod step;
 mod view;
 
 pub use crate::clock::why_unusable;
+pub use calibrate::{HitCost, calibrate};
 pub use capture::{Options, TrampolineCapture, carrier, check, remove_leftovers};
 pub use error::Error;
 pub use install::{Removal, Report, has_leftovers, is_carrier};

@@ -269,7 +269,7 @@ pub(crate) fn site_infos(plan: &Plan, emitted: &Emitted) -> Vec<SiteInfo> {
 }
 
 /// Whether the CPU has `rdpid` (CPUID leaf 7, ECX bit 22).
-fn has_rdpid() -> bool {
+pub(crate) fn has_rdpid() -> bool {
     use std::arch::x86_64::__cpuid_count;
     // SAFETY: every x86-64 CPU has the instruction, and leaf 0 says which leaves there are.
     #[allow(unused_unsafe)]

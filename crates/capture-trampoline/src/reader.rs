@@ -109,8 +109,9 @@ pub(crate) struct Reader {
     started: u64,
     /// No later time is believed, until the counter is read again.
     latest: u64,
-    /// [`AHEAD_NS`] in ticks.
+    /// [`AHEAD_NS`] in ticks, and [`MARGIN_NS`].
     ahead: u64,
+    margin: u64,
     queues: Vec<Queue>,
     /// A payload as it lies in a ring, and as it is on the wire.
     data: Vec<u8>,
@@ -156,6 +157,7 @@ impl Reader {
             started,
             latest: 0,
             ahead: 0,
+            margin: 0,
             queues: (0..rings.count).map(|_| Queue::default()).collect(),
             data: Vec::new(),
             payload: Vec::new(),
@@ -178,12 +180,12 @@ impl Reader {
         let now = self.snapshot(view);
         let epoch = self.epoch.take().unwrap_or(now);
         self.ahead = clock.ticks(AHEAD_NS);
+        self.margin = clock.ticks(MARGIN_NS);
         let fill = self.read_rings(view, writers, &epoch.heads);
-        let margin = clock.ticks(MARGIN_NS);
         if writers != Writers::Live {
             self.watermark = u64::MAX;
         } else if self.has_passed(&epoch) {
-            self.watermark = self.watermark.max(epoch.tsc.saturating_sub(margin));
+            self.watermark = self.watermark.max(epoch.tsc.saturating_sub(self.margin));
             self.settle_drops(&epoch);
         } else {
             self.epoch = Some(epoch);
@@ -298,10 +300,12 @@ impl Reader {
 
     /// The ring's head, and what had been lost by then.
     fn look(&mut self, ring: &Ring<'_>, index: usize) -> u64 {
+        // A record's time may be taken a little before its thread has read what was lost.
+        let tsc = clock::tsc().saturating_sub(self.margin);
         let before = ring.drops();
         let head = ring.head();
         if let Some(losses) = self.losses.get_mut(index) {
-            losses.look(head, [before, ring.drops()]);
+            losses.look(tsc, head, [before, ring.drops()]);
         }
         head
     }

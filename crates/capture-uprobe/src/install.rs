@@ -146,7 +146,7 @@ impl UprobeCapture {
 
 impl Capture for UprobeCapture {
     fn backend(&self) -> &'static str {
-        "uprobe"
+        crate::NAME
     }
 
     fn poll(&mut self, timeout: Duration, sink: &mut dyn FnMut(&[u8])) -> Result<usize, Error> {

@@ -28,3 +28,6 @@ pub use foreign::{ForeignUprobe, foreign_uprobes};
 pub use install::{UprobeCapture, only_process};
 pub use kernel::KernelVersion;
 pub use options::Options;
+
+/// Name of this backend.
+pub const NAME: &str = "uprobe";

@@ -24,6 +24,7 @@ mod spans;
 mod states;
 mod symbols;
 mod target;
+mod tariff;
 
 use args::{Cli, Command};
 use clap::Parser as _;

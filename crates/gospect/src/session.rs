@@ -4,131 +4,28 @@ use crate::ends::Ends;
 use crate::pipeline::{Pipeline, ShowOptions};
 use crate::recording::Recording;
 use crate::symbols::Symbols;
+use crate::tariff::{Probed, Tariff};
 use anyhow::Context as _;
-use binary::code::ProbeCost;
 use capture::{Capture, CodeEffects, Counters};
 use output::{Clock, SpanCounts, Trampolines};
 use probe::Plan;
 use probe::planner::Planned;
 use std::collections::BTreeSet;
 use std::io::Write;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::{Record, RecordKind};
 
-/// What a hit costs the target, nanoseconds of CPU.
-#[derive(Clone, Copy, Debug)]
-pub struct SiteCosts {
-    /// On an instruction that the kernel emulates.
-    pub emulated_ns: u64,
-    /// On one that it single-steps.
-    pub stepped_ns: u64,
-    /// Per op of a fetch program.
-    pub op_ns: u64,
-}
-
-/// What a hit of a trampoline costs, nanoseconds (see docs/evaluation.md).
-const TRAMPOLINE_NS: u64 = 13;
-/// Each op of its fetch program.
-const TRAMPOLINE_OP_NS: u64 = 1;
-/// One that finds its ring full: it counts that, and nothing else. Measured between 2 and 3.
-const TRAMPOLINE_LOST_NS: u64 = 3;
-
 /// Rounds in which a capture gives all that it had when it was asked.
 const REST_ROUNDS: usize = 4;
-
-/// [`SiteCosts`] that are assumed until they are measured.
-#[derive(Clone, Debug)]
-pub struct Costs {
-    /// What to reckon with at first.
-    pub assumed: SiteCosts,
-    /// Filled in when the measurement is through; stays empty where there is none.
-    pub measured: Arc<OnceLock<SiteCosts>>,
-    /// What all this is true of.
-    pub probed: Probed,
-}
-
-impl Costs {
-    /// Where all sites carry trampolines.
-    pub fn of_trampolines() -> Self {
-        let none = SiteCosts { emulated_ns: 0, stepped_ns: 0, op_ns: 0 };
-        Self { assumed: none, measured: Arc::default(), probed: Probed::Sites(BTreeSet::new()) }
-    }
-}
-
-/// Sites with uprobes; others carry trampolines.
-#[derive(Clone, Debug)]
-pub enum Probed {
-    /// Each.
-    All,
-    /// These, by their number in the plan.
-    Sites(BTreeSet<u32>),
-}
-
-impl Probed {
-    fn contains(&self, site: u32) -> bool {
-        match self {
-            Self::All => true,
-            Self::Sites(sites) => sites.contains(&site),
-        }
-    }
-}
-
-/// What each site's hits cost.
-pub struct Tariff {
-    /// How a uprobe is run, if it is one, and the ops of the fetch program.
-    sites: Vec<(Option<ProbeCost>, u16)>,
-    costs: Vec<u64>,
-    measured: Option<Arc<OnceLock<SiteCosts>>>,
-}
-
-impl Tariff {
-    /// For the sites of a plan.
-    pub fn new(planned: &Planned, costs: Costs) -> Self {
-        let sites = planned.plan.sites.iter().zip(&planned.costs);
-        let priced = |(number, (site, cost)): (u32, (&probe::Site, &ProbeCost))| {
-            (costs.probed.contains(number).then_some(*cost), site.program.len)
-        };
-        let sites = (0..).zip(sites).map(priced).collect();
-        let mut tariff = Self { sites, costs: Vec::new(), measured: Some(costs.measured) };
-        tariff.set(costs.assumed);
-        tariff
-    }
-
-    fn set(&mut self, costs: SiteCosts) {
-        let of_site = |&(cost, ops): &(Option<ProbeCost>, u16)| {
-            let (hit, op) = match cost {
-                None => (TRAMPOLINE_NS, TRAMPOLINE_OP_NS),
-                Some(ProbeCost::Emulated) => (costs.emulated_ns, costs.op_ns),
-                Some(ProbeCost::SingleStepped) => (costs.stepped_ns, costs.op_ns),
-            };
-            hit + op * u64::from(ops)
-        };
-        self.costs = self.sites.iter().map(of_site).collect();
-    }
-
-    /// Goes over to what was measured, once there is something.
-    pub fn update(&mut self) {
-        let measured = self.measured.as_ref().and_then(|measured| measured.get().copied());
-        if let Some(costs) = measured {
-            self.measured = None;
-            self.set(costs);
-        }
-    }
-
-    /// Nanoseconds of CPU.
-    pub fn of(&self, site: u32) -> u64 {
-        self.costs.get(site as usize).copied().unwrap_or_default()
-    }
-}
 
 /// Hits of one function's sites.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FunctionCost {
     /// How many.
     pub hits: u64,
-    /// What they cost, nanoseconds of CPU.
-    pub ns: u64,
+    /// What they cost, picoseconds of CPU.
+    pub ps: u64,
 }
 
 /// A plan that is installed.
@@ -139,9 +36,6 @@ pub struct Session {
     symbols: Symbols,
     tariff: Tariff,
     recording: Option<Recording>,
-    hits: u64,
-    has_trampolines: bool,
-    cost_ns: u64,
     /// What each function's hits cost, where that is kept.
     by_function: Option<Vec<FunctionCost>>,
     seen: BTreeSet<u32>,
@@ -160,18 +54,15 @@ impl Session {
         symbols: Symbols,
         clock: Clock,
         show: &ShowOptions,
-        costs: Costs,
+        probed: &Probed,
     ) -> Self {
         Self {
             pipeline: Pipeline::new(Arc::clone(&plan), clock, show),
-            has_trampolines: matches!(costs.probed, Probed::Sites(_)),
-            tariff: Tariff::new(planned, costs),
+            tariff: Tariff::new(planned, probed),
             plan,
             capture,
             symbols,
             recording: None,
-            hits: 0,
-            cost_ns: 0,
             by_function: None,
             seen: BTreeSet::new(),
             exited: BTreeSet::new(),
@@ -209,8 +100,6 @@ impl Session {
             symbols,
             tariff,
             recording,
-            hits,
-            cost_ns,
             by_function,
             seen,
             exited,
@@ -235,15 +124,13 @@ impl Session {
                 }
                 match record.kind {
                     RecordKind::Hit => {
-                        *hits += 1;
-                        let ns = tariff.of(record.site);
-                        *cost_ns += ns;
+                        let ps = tariff.hit(record.site);
                         if let Some(costs) = by_function
                             && let Some(site) = plan.sites.get(record.site as usize)
                             && let Some(cost) = costs.get_mut(site.function as usize)
                         {
                             cost.hits += 1;
-                            cost.ns += ns;
+                            cost.ps += ps;
                         }
                         if known != Some(record.pid) && seen.insert(record.pid) {
                             if let Some(ends) = ends {
@@ -313,19 +200,9 @@ impl Session {
         self.pipeline.is_done()
     }
 
-    /// Estimated CPU time that the hits so far cost the targets, nanoseconds. Those that were rejected by a condition
-    /// cost as much as those that came, those that were lost as much by uprobes; of two backends only trampolines lose
-    /// much.
+    /// Estimated CPU time that the hits so far cost the targets, nanoseconds.
     pub fn cost_ns(&self) -> u64 {
-        let counters = self.capture.counters().unwrap_or_default();
-        let mean = self.cost_ns.checked_div(self.hits).unwrap_or_default();
-        let (lost, rejected) = match self.has_trampolines {
-            true => (TRAMPOLINE_LOST_NS, TRAMPOLINE_NS),
-            false => (mean, mean),
-        };
-        let unseen = lost.saturating_mul(counters.lost);
-        let unseen = unseen.saturating_add(rejected.saturating_mul(counters.rejected));
-        self.cost_ns.saturating_add(unseen)
+        self.tariff.owed_ns(&self.capture.counters().unwrap_or_default())
     }
 
     /// From now on keeps what each function's hits cost.

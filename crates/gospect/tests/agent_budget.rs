@@ -154,9 +154,10 @@ fn is_given_up(backend: &str, budget: f64) {
     let until_ns = dropped_ns + SECOND / 2;
     let all = slices.iter().filter(|it| it.begin_ns >= first.begin_ns && it.begin_ns < until_ns);
     let more_ns: f64 = all.map(|it| it.calls * (it.hot_ns - it.twin_ns * ratio)).sum();
-    let told_ns = process["budget"]["cost_ns"].as_f64().expect("a number");
+    let told_ns = agent.process(pid)["budget"]["cost_ns"].as_f64().expect("a number");
     eprintln!("{:.1} ms by the program, {:.1} ms by the agent", more_ns / 1e6, told_ns / 1e6);
-    assert!((0.2..5.0).contains(&(told_ns / more_ns)), "{told_ns} and {more_ns}");
+    // A burst of half a second that loses most of its records, and the stops of the program are in it.
+    assert!((0.5..2.5).contains(&(told_ns / more_ns)), "{told_ns} and {more_ns}");
 
     // What is cheap goes on.
     let hits = |process: &Value| sensor(process, "main.cheap")["hits"].as_u64().expect("a number");
@@ -200,6 +201,47 @@ fn root_a_hot_function_with_trampolines_is_given_up() {
 #[test]
 fn root_a_hot_function_with_uprobes_is_given_up() {
     is_given_up("uprobe", 5.0);
+}
+
+/// The estimate is near what the program measures, where nothing is lost, and not below it.
+#[test]
+fn root_the_estimate_of_trampolines_is_what_the_program_measures() {
+    let directory = Directory::new();
+    let program = directory.copy(&fixture("hotloop"), "hotloop");
+    // Two million calls a second, which cost some percent of a CPU.
+    let running = Running::start(&program, &["-hot", "-work", "400"]);
+    until("slices that nobody watches", || slices(&running).len() >= 25);
+    let ratio = ratio(&slices(&running)[5..]);
+    let rest = "sensors = [\"metrics\"]\nfunctions = [\"main.hot\"]\nbackend = \"trampoline\"";
+    let exe = path_text(&program);
+    let file = format!("[[service]]\nname = \"hot\"\nmatch = {{ exe = \"{exe}\" }}\n{rest}\n");
+    let agent = Agent::start(&directory.file("gospect.toml"), &file, &[]);
+    let cost_ns = |process: &Value| process["budget"]["cost_ns"].as_f64();
+    let pid = running.pid();
+    agent.wait(pid, "what it costs", |process| cost_ns(process) > Some(5e7));
+    let now = || {
+        let process = agent.process(pid);
+        (unix_ns(), cost_ns(&process).expect("a number"))
+    };
+    let (begin_ns, before) = now();
+    wait_until(&running, begin_ns, 6);
+    let (end_ns, after) = now();
+    let during: Vec<Slice> = slices(&running)
+        .into_iter()
+        .filter(|slice| slice.begin_ns >= begin_ns && slice.end_ns <= end_ns)
+        .collect();
+    let measured = cost(&during, ratio);
+    let told = (after - before) * 100.0 / (end_ns - begin_ns) as f64;
+    eprintln!("{measured:.2}% of a CPU by the program, {told:.2}% by the agent");
+    // A CPU does part of what a hit takes beside the function's work: how much is the program's matter.
+    assert!((0.6..4.0).contains(&(told / measured)), "{told}% and {measured}%");
+    agent.stop();
+}
+
+/// Nanoseconds since 1970.
+fn unix_ns() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    u64::try_from(now.expect("later than that").as_nanos()).expect("before 2554")
 }
 
 /// Tried again and again it is given up each time at once, and all in all it costs what it may.

@@ -32,6 +32,19 @@ fn the_dearest_goes_until_the_rest_is_within_the_budget() {
 }
 
 #[test]
+fn what_a_dropped_unit_costs_until_it_is_out_drops_no_other() {
+    let mut budget = budget(5.0);
+    budget.begin(0);
+    budget.spend("hot", SECOND / 2);
+    budget.spend("cheap", SECOND / 100);
+    assert_eq!(budget.decide(SECOND, None), [dropped("hot", 50.0, 51.0, 30)]);
+    budget.spend("hot", SECOND / 4);
+    budget.spend("cheap", SECOND / 100);
+    assert_eq!(budget.decide(2 * SECOND, None), []);
+    assert_eq!(budget.percent(), Some(26.0));
+}
+
+#[test]
 fn too_much_for_a_window_is_seen_before_it_is_over() {
     let mut budget = budget(5.0);
     budget.begin(0);

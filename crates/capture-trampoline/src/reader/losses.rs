@@ -39,6 +39,10 @@ pub(super) struct Losses {
     limit: u64,
     /// There were more marks than are kept.
     is_blurred: bool,
+    /// The count at the last look, and a time of the counter that lies before it: no record from before that time
+    /// counted more.
+    seen: u64,
+    seen_tsc: u64,
 }
 
 /// A record in its ring.
@@ -65,10 +69,11 @@ impl Losses {
         self.told
     }
 
-    /// The head, and the count before and behind that was read.
-    pub(super) fn look(&mut self, head: u64, [before, after]: [u64; 2]) {
+    /// The head, and the count before and behind that was read, at `tsc` or later.
+    pub(super) fn look(&mut self, tsc: u64, head: u64, [before, after]: [u64; 2]) {
         self.notice(after);
         self.add_floor(head, before);
+        (self.seen, self.seen_tsc) = (after, tsc);
     }
 
     /// There is room up to `limit` from now on. The count was read before that was said, and again
@@ -117,13 +122,17 @@ impl Losses {
 
     /// Takes the next record; `now` tells how many the ring has lost by now. Whether how many were
     /// lost before it may be more than it tells.
+    ///
+    /// The target writes the line where it counts at every hit, and would wait for it each time that `now` has read it:
+    /// so that is not asked where the last look knew enough.
     #[inline]
     pub(super) fn pass(&mut self, header: &Header, place: Place, now: impl Fn() -> u64) -> bool {
         let nothing = self.floors.is_empty() && self.full.is_empty() && !self.is_blurred;
         if nothing && header.drops_since(self.told, place.is_entry) == 0 {
             return false;
         }
-        self.pass_losses(header, place, now())
+        let now = if header.tsc < self.seen_tsc { self.seen } else { now() };
+        self.pass_losses(header, place, now)
     }
 
     fn pass_losses(&mut self, header: &Header, place: Place, now: u64) -> bool {
@@ -146,5 +155,39 @@ impl Losses {
         let is_beside = place.is_entry && is_open && (was_full || self.is_blurred);
         self.is_blurred &= !self.floors.is_empty() || !self.full.is_empty();
         is_beside
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// The record of an entry that was made at `tsc`, when `drops` had been lost.
+    fn entry(tsc: u64, drops: u8) -> Header {
+        Header::of([tsc, 1, u64::from(drops) << 56, 0])
+    }
+
+    #[test]
+    fn the_count_is_asked_for_only_where_the_last_look_may_know_too_little() {
+        let asked = Cell::new(0);
+        let place = |at: u64| Place { start: at, end: at + 32, is_entry: true, longest: 32 };
+        let mut losses = Losses::new(1000);
+        losses.look(500, 96, [3, 3]);
+        let pass = |losses: &mut Losses, tsc, drops, at| {
+            let now = || {
+                asked.set(asked.get() + 1);
+                300
+            };
+            let is_beside = losses.pass(&entry(tsc, drops), place(at), now);
+            (losses.told(), is_beside, asked.get())
+        };
+        assert_eq!(pass(&mut losses, 100, 0, 0), (0, false, 0));
+        assert_eq!(pass(&mut losses, 499, 3, 32), (3, false, 0));
+        // More than that look saw: of that time it cannot be.
+        assert_eq!(pass(&mut losses, 499, 4, 64), (3, false, 0));
+        // Reserved before the look and made after it, when more had been lost.
+        assert_eq!(pass(&mut losses, 500, 90, 64), (90, false, 1));
+        assert_eq!(pass(&mut losses, 900, 200, 96), (200, false, 2));
     }
 }

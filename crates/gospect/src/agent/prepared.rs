@@ -4,10 +4,11 @@ use crate::args::{Auto, Backend, Cli, Command, SpanChoice, TraceArgs};
 use crate::cmd::trace::install::{Installed, Installing, Planning, forced_options, rings};
 use crate::explain;
 use crate::pipeline::ShowOptions;
-use crate::session::{Costs, Session};
+use crate::session::Session;
 use crate::spans::Taken;
 use crate::symbols::Symbols;
 use crate::target::Target;
+use crate::tariff::Probed;
 use agent::Service;
 use binary::Segment;
 use capture::{Capture as _, Scope};
@@ -139,8 +140,9 @@ impl Prepared {
         let (plan, capture) = (Arc::new(plan), Box::new(capture));
         let executable = Arc::clone(&self.target.executable);
         let symbols = Symbols::new(executable, self.target.bias_finder());
-        let costs = Costs::of_trampolines();
-        let mut session = Session::new(&self.planned, plan, capture, symbols, clock, &show, costs);
+        let probed = Probed::none();
+        let mut session =
+            Session::new(&self.planned, plan, capture, symbols, clock, &show, &probed);
         session.observe_costs();
         Ok(Begun { session, taken, notes, why: "the program asked".to_owned() })
     }

@@ -24,6 +24,8 @@ const RETRY: Duration = Duration::from_secs(5);
 /// Attempts.
 const ATTEMPTS: u32 = 6;
 
+/// As long as a rate is measured at the least.
+const SHORTEST: Duration = Duration::from_millis(50);
 /// How long a program may take from its start until it asks for its plan: its loader comes first.
 const LOADING: Duration = Duration::from_millis(500);
 
@@ -48,6 +50,9 @@ pub struct Capturing {
     /// What was already told of costs, by function.
     told: Vec<FunctionCost>,
     told_total: u64,
+    /// A moment, what it had cost by then, and what a nanosecond before that cost.
+    mark: (Instant, u64),
+    rate: f64,
 }
 
 /// What was counted in captures that are over.
@@ -196,7 +201,8 @@ impl Target {
         self.has_carried = self.way != Way::Attach && session.backend() == "trampoline";
         self.budget.begin(now_ns);
         let resting = BTreeSet::new();
-        let capturing = Capturing { session, taken, resting, told, told_total: 0 };
+        let mark = (Instant::now(), 0);
+        let capturing = Capturing { session, taken, resting, told, told_total: 0, mark, rate: 0.0 };
         self.stage = Stage::Watched(Box::new(capturing));
         (self.next, self.again, self.attempts) = (Instant::now(), None, 0);
     }
@@ -263,8 +269,9 @@ impl Target {
     pub fn end(&mut self, now_ns: u64, reason: String, out: &mut dyn FnMut(&Prepared, Taken)) {
         let stage = std::mem::replace(&mut self.stage, Stage::Off(reason));
         let Stage::Watched(mut capturing) = stage else { return };
-        self.spend(&mut capturing);
+        self.spend(&mut capturing, 0);
         let session = &mut capturing.session;
+        let begin = Instant::now();
         let mut nowhere = std::io::sink();
         let ended = session
             .detach()
@@ -273,7 +280,13 @@ impl Target {
         if let Err(error) = ended {
             self.notes.push(format!("{error:#}"));
         }
-        let counted = counted(session);
+        // Breakpoints that nobody looks at any more cost the same until the kernel has taken them out.
+        let is_unseen = session.backend() == capture_uprobe::NAME;
+        let while_leaving = capturing.rate * begin.elapsed().as_nanos() as f64;
+        let least = if is_unseen { while_leaving as u64 } else { 0 };
+        let unseen = self.spend(&mut capturing, least);
+        let mut counted = counted(&capturing.session);
+        counted.cost_ns += unseen;
         self.past.records += counted.records;
         self.past.lost += counted.lost;
         self.past.refused += counted.refused;
@@ -368,7 +381,7 @@ impl Target {
         let stage = std::mem::replace(&mut self.stage, Stage::Planning);
         self.stage = match stage {
             Stage::Watched(mut capturing) => {
-                self.spend(&mut capturing);
+                self.spend(&mut capturing, 0);
                 Stage::Watched(capturing)
             }
             other => other,
@@ -384,29 +397,37 @@ impl Target {
         changes
     }
 
-    /// Spreads what hits cost over units: those that were lost as those that came.
-    fn spend(&mut self, capturing: &mut Capturing) {
-        let Some(prepared) = &self.prepared else { return };
+    /// Spreads what hits cost over units: those that were lost as those that came. Gives how much of it was not seen,
+    /// where it was `least` nanoseconds at the least.
+    fn spend(&mut self, capturing: &mut Capturing, least: u64) -> u64 {
+        let Some(prepared) = &self.prepared else { return 0 };
         let total = capturing.session.cost_ns();
-        let new_total = total.saturating_sub(capturing.told_total);
+        let seen_total = total.saturating_sub(capturing.told_total);
+        let new_total = seen_total.max(least);
+        let (marked, total_then) = capturing.mark;
+        let passed = marked.elapsed();
+        if passed >= SHORTEST {
+            capturing.rate = total.saturating_sub(total_then) as f64 / passed.as_nanos() as f64;
+            capturing.mark = (marked + passed, total);
+        }
         capturing.told_total = total;
         let costs = capturing.session.costs();
         let mut new: Vec<u64> = costs
             .iter()
             .zip(&capturing.told)
-            .map(|(cost, told)| cost.ns.saturating_sub(told.ns))
+            .map(|(cost, told)| cost.ps.saturating_sub(told.ps))
             .collect();
-        if new_total > 0 && new.iter().all(|&ns| ns == 0) {
+        if new_total > 0 && new.iter().all(|&ps| ps == 0) {
             // Nothing came at all: as before, or nobody knows.
             let is_on = |unit: &Option<String>| {
                 unit.as_ref().is_some_and(|unit| !self.dropped.contains(unit))
             };
             let with_units = || costs.iter().zip(&prepared.units);
             let before = |(cost, unit): (&FunctionCost, &Option<String>)| {
-                if is_on(unit) { cost.ns } else { 0 }
+                if is_on(unit) { cost.ps } else { 0 }
             };
             new = with_units().map(before).collect();
-            if new.iter().all(|&ns| ns == 0) {
+            if new.iter().all(|&ps| ps == 0) {
                 new = with_units().map(|(_, unit)| u64::from(is_on(unit))).collect();
             }
         }
@@ -420,6 +441,7 @@ impl Target {
             }
         }
         capturing.told = costs.to_vec();
+        new_total - seen_total
     }
 }
 

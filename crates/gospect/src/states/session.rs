@@ -4,9 +4,10 @@ use super::found::found_records;
 use super::pipeline::{StatesOptions, StatesPipeline};
 use crate::clock;
 use crate::recording::Recording;
-use crate::session::{Costs, Tariff, trampolines};
+use crate::session::trampolines;
 use crate::symbols::Symbols;
 use crate::target::Target;
+use crate::tariff::{Probed, Tariff};
 use anyhow::Context as _;
 use capture::{Capture, Counters};
 use output::{Clock, StatesPart, Summary, Trampolines};
@@ -52,7 +53,6 @@ struct Intake {
     symbols: Symbols,
     tariff: Tariff,
     recording: Option<Recording>,
-    cost_ns: u64,
     seen: BTreeSet<u32>,
     exited: BTreeSet<u32>,
     /// When the capture ended, on its clock.
@@ -67,16 +67,15 @@ impl StatesSession {
         target: Target,
         clock: Clock,
         options: StatesOptions,
-        costs: Costs,
+        probed: &Probed,
     ) -> Self {
         let plan = Arc::new(planned.plan.clone());
         let intake = Intake {
             pipeline: StatesPipeline::new(Arc::clone(&plan), clock, options),
             symbols: Symbols::new(Arc::clone(&target.executable), target.bias_finder()),
-            tariff: Tariff::new(planned, costs),
+            tariff: Tariff::new(planned, probed),
             plan,
             recording: None,
-            cost_ns: 0,
             seen: BTreeSet::new(),
             exited: BTreeSet::new(),
             closed_ns: None,
@@ -198,7 +197,7 @@ impl StatesSession {
 
     /// Estimated CPU time that the hits so far cost the targets, nanoseconds.
     pub fn cost_ns(&self) -> u64 {
-        self.intake.cost_ns
+        self.intake.tariff.owed_ns(&self.capture.counters().unwrap_or_default())
     }
 
     /// Removes the plan from the targets.
@@ -277,7 +276,7 @@ impl Intake {
         }
         match record.kind {
             RecordKind::Hit => {
-                self.cost_ns += self.tariff.of(record.site);
+                self.tariff.hit(record.site);
                 if self.seen.insert(record.pid) {
                     self.symbols.learn(record.pid);
                 }

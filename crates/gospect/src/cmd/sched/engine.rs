@@ -158,7 +158,7 @@ impl<'a> Engine<'a> {
             without_callers: false,
         };
         let made = installer.install(running.child.as_mut())?;
-        let Made { capture, notes, refused, costs, why } = made;
+        let Made { capture, notes, refused, probed, why } = made;
         if !why.is_empty() {
             running.chosen = format!(" by {}s ({why})", capture.backend());
         }
@@ -170,7 +170,8 @@ impl<'a> Engine<'a> {
         };
         let several = running_pids.len() > 1 || matches!(self.who, Who::Exe(_));
         let options = self.options.clone();
-        let mut session = StatesSession::new(&planned, capture, target, self.clock, options, costs);
+        let mut session =
+            StatesSession::new(&planned, capture, target, self.clock, options, &probed);
         if let Some((path, file)) = self.args.capture.record.as_ref().zip(running.file.take()) {
             let (plan, offset_ns) = (session.plan(), self.clock.unix_offset_ns);
             let backend = session.backend();

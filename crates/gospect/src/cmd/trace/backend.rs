@@ -3,38 +3,18 @@
 use super::fallback::Fallback;
 use super::install::forced_words;
 use crate::args::{Backend, CaptureArgs, Fallback as Choice};
-use crate::session::{Costs, Probed, SiteCosts};
 use crate::target::Target;
+use crate::tariff::Probed;
 use anyhow::{Context as _, anyhow};
 use capture::{Capture, Error, Merged, Request, Scope};
 use capture_trampoline::TrampolineCapture;
-use capture_uprobe::{Options, SiteCost, UprobeCapture};
+use capture_uprobe::{Options, UprobeCapture};
 use probe::Plan;
 use probe::selection::Selection;
 use process::Held;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
-
-/// What a hit costs until it is measured, and where it cannot be: kernel 6.18, x86-64 (see
-/// docs/evaluation.md).
-const COSTS: SiteCosts = SiteCosts { emulated_ns: 1_000, stepped_ns: 14_000, op_ns: 100 };
-
-/// Has what hits cost here measured once, beside the capture that asks first.
-fn measured_costs() -> Arc<OnceLock<SiteCosts>> {
-    static MEASURED: LazyLock<Arc<OnceLock<SiteCosts>>> = LazyLock::new(|| {
-        let measured = Arc::new(OnceLock::new());
-        let result = Arc::clone(&measured);
-        // Without a thread or without a result the assumed costs stay.
-        _ = std::thread::Builder::new().name("calibrate".to_owned()).spawn(move || {
-            if let Ok(SiteCost { emulated_ns, stepped_ns }) = capture_uprobe::calibrate() {
-                _ = result.set(SiteCosts { emulated_ns, stepped_ns, op_ns: COSTS.op_ns });
-            }
-        });
-        measured
-    });
-    Arc::clone(&MEASURED)
-}
 
 /// Whatever the size of a ring: what comes is to be seen soon.
 const LONGEST_REST: Duration = Duration::from_millis(20);
@@ -90,8 +70,8 @@ pub struct Made {
     pub notes: Vec<String>,
     /// Functions it left out (indices into the plan), with the reason.
     pub refused: BTreeMap<u32, String>,
-    /// What hits cost.
-    pub costs: Costs,
+    /// Which sites have uprobes.
+    pub probed: Probed,
     /// Why this backend.
     pub why: String,
 }
@@ -220,7 +200,7 @@ impl Installer<'_> {
         Ok(Made {
             notes: capture.notes().to_vec(),
             refused: skipped(&capture),
-            costs: Costs { assumed: COSTS, measured: measured_costs(), probed: Probed::All },
+            probed: Probed::All,
             capture: Box::new(capture),
             why: String::new(),
         })
@@ -315,7 +295,7 @@ impl Installer<'_> {
         let mut refused = first.refused().clone();
         refused.extend(withheld);
         let mut notes = Vec::new();
-        let (mut measured, mut probed_sites) = (Arc::default(), BTreeSet::new());
+        let mut probed = BTreeSet::new();
         let capture: Box<dyn Capture> = match rest {
             Rest::Probed(rest) => {
                 refused.retain(|function, _| !rest.functions.contains(function));
@@ -324,8 +304,7 @@ impl Installer<'_> {
                     "{} functions that carry no trampolines are probed by uprobes",
                     rest.functions.len()
                 ));
-                measured = measured_costs();
-                probed_sites.extend(rest.sites.iter().copied());
+                probed.extend(rest.sites.iter().copied());
                 Box::new(Merged::new(Box::new(first), rest.capture, rest.sites))
             }
             Rest::Nothing => Box::new(first),
@@ -334,8 +313,8 @@ impl Installer<'_> {
                 Box::new(first)
             }
         };
-        let costs = Costs { assumed: COSTS, measured, probed: Probed::Sites(probed_sites) };
-        Made { capture, notes, refused, costs, why: String::new() }
+        let probed = Probed::Sites(probed);
+        Made { capture, notes, refused, probed, why: String::new() }
     }
 
     /// Uprobes in those functions, and in no others.

@@ -171,13 +171,13 @@ impl Installing<'_> {
             // A table shows no callers; a recording may be shown in every way.
             without_callers: self.show.stat && !self.show.keep_names,
         };
-        let Made { capture, mut notes, refused, costs, why } = installer.install(child)?;
+        let Made { capture, mut notes, refused, probed, why } = installer.install(child)?;
         let attach_time = start.elapsed();
         notes.extend(explain::add_refused(&mut planned.plan, &refused));
         let plan = Arc::new(planned.plan.clone());
         let symbols = Symbols::new(Arc::clone(&target.executable), target.bias_finder());
         let mut session =
-            Session::new(&planned, plan, capture, symbols, self.clock, self.show, costs);
+            Session::new(&planned, plan, capture, symbols, self.clock, self.show, &probed);
         if is_open {
             session.observe_ends();
         }
