@@ -79,7 +79,7 @@ impl Match {
         let container = || container_of(&candidate.cgroup);
         // A file that was replaced while it runs is the same program to people.
         let exe = candidate.exe.strip_suffix(" (deleted)").unwrap_or(&candidate.exe);
-        one(&self.exe, exe)
+        (one(&self.exe, exe) || one(&self.exe, &candidate.exe))
             && one(&self.command, &candidate.command)
             && one(&self.cgroup, &candidate.cgroup)
             && (self.container.is_empty()
@@ -128,6 +128,9 @@ mod tests {
         let both = Match { exe: globs("/srv/*/shop"), port: vec![9, 81], ..Match::default() };
         assert!(Match::default().takes(&candidate) && both.takes(&candidate));
         assert!(!Match { command: globs("*--web*"), ..both.clone() }.takes(&candidate));
+        assert!(
+            Match { exe: globs("/srv/bin/shop (deleted)"), ..Match::default() }.takes(&candidate)
+        );
         let container = |text: &str| Match { container: globs(text), ..both.clone() };
         assert!(container(&HEX[..12]).takes(&candidate) && container("0123*").takes(&candidate));
         assert!(!container(&HEX[..11]).takes(&candidate) && !container("web").takes(&candidate));

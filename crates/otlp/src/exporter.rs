@@ -97,11 +97,7 @@ impl Exporter {
         let (queue, spans) = mpsc::channel(settings.batching.queue.max(1));
         let (until, deadline) = watch::channel(None);
         let shared = Arc::new(Shared::default());
-        let delivery = Delivery {
-            settings: Arc::clone(&settings),
-            shared: Arc::clone(&shared),
-            until: deadline,
-        };
+        let delivery = Delivery::new(&settings, &shared, deadline);
         let sending = Sending { clock, delivery };
         let thread = std::thread::Builder::new().name("otlp".to_owned());
         let thread = thread.spawn(move || sending.run(spans));
@@ -168,8 +164,16 @@ impl Exporter {
             unsampled: self.unsampled,
             dropped: self.dropped,
             failed: self.shared.failed.load(Ordering::Relaxed),
-            error: self.shared.told(),
+            error: self.failure().or_else(|| self.shared.told()),
         }
+    }
+
+    /// Nothing is sent any more although more may come.
+    fn failure(&self) -> Option<String> {
+        let is_dead = self.thread.as_ref().is_some_and(JoinHandle::is_finished);
+        let reason = || self.shared.told().map_or(String::new(), |told| format!(": {told}"));
+        (self.queue.is_some() && is_dead)
+            .then(|| format!("the sending thread has ended{}", reason()))
     }
 }
 

@@ -31,11 +31,7 @@ impl MetricsExporter {
         let (queue, rounds) = mpsc::channel(QUEUE);
         let (until, deadline) = watch::channel(None);
         let shared = Arc::new(Shared::default());
-        let delivery = Delivery {
-            settings: Arc::clone(&settings),
-            shared: Arc::clone(&shared),
-            until: deadline,
-        };
+        let delivery = Delivery::new(&settings, &shared, deadline);
         let thread = std::thread::Builder::new().name("otlp-metrics".to_owned());
         let thread = thread.spawn(move || run(delivery, rounds));
         if let Err(error) = &thread {
@@ -61,8 +57,16 @@ impl MetricsExporter {
             unsampled: 0,
             dropped: self.dropped,
             failed: self.shared.failed.load(Ordering::Relaxed),
-            error: self.shared.told(),
+            error: self.failure().or_else(|| self.shared.told()),
         }
+    }
+
+    /// Nothing is sent any more although more may come.
+    fn failure(&self) -> Option<String> {
+        let is_dead = self.thread.as_ref().is_some_and(JoinHandle::is_finished);
+        let reason = || self.shared.told().map_or(String::new(), |told| format!(": {told}"));
+        (self.queue.is_some() && is_dead)
+            .then(|| format!("the sending thread has ended{}", reason()))
     }
 
     /// Takes nothing more: what waits is sent for a while from now on, and nobody need wait for that.

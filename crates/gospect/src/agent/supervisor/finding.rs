@@ -89,7 +89,9 @@ impl Supervisor {
             Err(_) => return,
         };
         if let Some(known) = self.targets.get(&pid) {
-            let same = known.process.start_ticks() == process.start_ticks();
+            // The start is told in clock ticks: another process may have the number and the same start.
+            let same =
+                known.process.start_ticks() == process.start_ticks() && known.process.is_alive();
             if same && known.file == file && known.stamp == stamp {
                 return;
             }
