@@ -53,6 +53,10 @@ pub enum Field {
     Method,
     /// Path of the URL.
     Path,
+    /// The path as it is escaped, where that is not how every path is.
+    RawPath,
+    /// What stands in a client's URL behind the scheme, instead of all else.
+    Opaque,
     /// Query of the URL; only when it is asked for.
     Query,
     /// Scheme of the URL.
@@ -110,6 +114,8 @@ impl Field {
             Self::Written => "written",
             Self::Method => "method",
             Self::Path => "path",
+            Self::RawPath => "escaped path",
+            Self::Opaque => "opaque URL",
             Self::Query => "query",
             Self::Scheme => "scheme",
             Self::Host => "host",
@@ -253,6 +259,8 @@ const SENT: &[Read] = &[
     read(Field::Scheme, "req.URL.Scheme"),
     read(Field::Host, "req.URL.Host"),
     read(Field::Path, "req.URL.Path"),
+    read(Field::RawPath, "req.URL.RawPath"),
+    read(Field::Opaque, "req.URL.Opaque"),
     read(Field::Query, "req.URL.RawQuery"),
     read(Field::Length, "req.ContentLength"),
     read(Field::TraceParent, TRACEPARENT),

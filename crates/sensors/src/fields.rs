@@ -182,14 +182,48 @@ impl<'a> Values<'a> {
 /// A text, with an ellipsis behind what was captured of it where there was more.
 fn shown(value: &Value) -> Result<String, &str> {
     match value {
-        Value::String { bytes, len } => {
-            let mut text = String::from_utf8_lossy(bytes).into_owned();
-            if *len > bytes.len() as u64 {
-                text.push('…');
-            }
-            Ok(text)
+        Value::String { bytes, len } if *len > bytes.len() as u64 => {
+            Ok(format!("{}…", String::from_utf8_lossy(of_whole_characters(bytes))))
         }
+        Value::String { bytes, .. } => Ok(String::from_utf8_lossy(bytes).into_owned()),
         Value::Unavailable(reason) => Err(reason),
         _ => Err("no text"),
+    }
+}
+
+/// What was captured of a text, without the begin of a character that was cut through.
+fn of_whole_characters(bytes: &[u8]) -> &[u8] {
+    let is_first = |byte: &u8| byte & 0xc0 != 0x80;
+    let Some(last) = bytes.iter().rposition(is_first) else { return bytes };
+    let len = match bytes[last] {
+        0xc2..=0xdf => 2,
+        0xe0..=0xef => 3,
+        0xf0..=0xf4 => 4,
+        _ => 1,
+    };
+    if bytes.len() - last < len { &bytes[..last] } else { bytes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_cut_ends_with_a_whole_character() {
+        let told = |bytes: &[u8], len| {
+            let value = Value::String { bytes: bytes.into(), len };
+            shown(&value).unwrap()
+        };
+        assert_eq!(told("aä".as_bytes(), 3), "aä");
+        assert_eq!(told("aä".as_bytes(), 4), "aä…");
+        for captured in 3..7 {
+            assert_eq!(told(&"aü😀".as_bytes()[..captured], 7), "aü…");
+        }
+        assert_eq!(told(b"a\xc3", 9), "a…");
+        // No text at all.
+        assert_eq!(told(b"a\xff", 9), "a\u{fffd}…");
+        assert_eq!(told(b"a\xc3", 2), "a\u{fffd}");
+        assert_eq!(told(b"", 1), "…");
+        assert_eq!(told(b"\x80\x80", 9), "\u{fffd}\u{fffd}…");
     }
 }

@@ -5,6 +5,7 @@ use crate::fields::Values;
 use crate::header;
 use crate::mask;
 use crate::span::{Attribute, Name};
+use crate::url;
 
 /// Attributes and what is missing of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -136,7 +137,9 @@ pub(crate) fn server_request(values: &Values<'_>) -> (String, Attributes) {
         let version = version.strip_suffix(".0").filter(|major| *major >= "2").unwrap_or(version);
         attributes.text("network.protocol.version", version);
     }
-    if let Some(peer) = attributes.take("client.address", values.text(Field::Peer)) {
+    // A socket of Unix without a name is written like that: nothing is known of it.
+    let peer = attributes.take("client.address", values.text(Field::Peer));
+    if let Some(peer) = peer.filter(|peer| peer != "@") {
         endpoint(&peer, ["client.address", "client.port"], None, &mut attributes);
         let names = ["network.peer.address", "network.peer.port"];
         endpoint(&peer, names, None, &mut attributes);
@@ -150,45 +153,20 @@ pub(crate) fn server_request(values: &Values<'_>) -> (String, Attributes) {
 pub(crate) fn client_request(values: &Values<'_>) -> (String, Attributes) {
     let mut attributes = Attributes::default();
     let name = method(values, &mut attributes);
-    let parts = [Field::Scheme, Field::Host, Field::Path].map(|field| values.text(field));
-    let default_port = match parts[0].as_deref() {
+    let default_port = match values.text(Field::Scheme).as_deref() {
         Ok("http") => Some(80),
         Ok("https") => Some(443),
         _ => None,
     };
-    if let Some(host) = attributes.take("server.address", parts[1].as_deref().map_err(|why| *why)) {
-        endpoint(host, ["server.address", "server.port"], default_port, &mut attributes);
+    if let Some(host) = attributes.take("server.address", values.text(Field::Host)) {
+        endpoint(&host, ["server.address", "server.port"], default_port, &mut attributes);
     }
-    let [scheme, host, path] = parts;
-    let whole = scheme.and_then(|scheme| Ok((scheme, host?, path?)));
-    if let Some((scheme, host, path)) = attributes.take("url.full", whole) {
-        let mut url = format!("{scheme}://{host}{}", escaped(&path));
-        if let Ok(query) = values.text(Field::Query)
-            && !query.is_empty()
-        {
-            url.push('?');
-            url.push_str(&mask::query(&query));
-        }
-        attributes.text("url.full", url);
+    if let Some(full) = attributes.take("url.full", url::full(values)) {
+        attributes.text("url.full", full);
     }
     request_size(values, &mut attributes);
     header::add(values, &mut attributes);
     (name, attributes)
-}
-
-/// A path as it stands in a URL (RFC 3986, `pchar`).
-fn escaped(path: &str) -> String {
-    let mut url = String::with_capacity(path.len());
-    for c in path.chars() {
-        if c.is_ascii_alphanumeric() || "-._~!$&'()*+,;=:@/".contains(c) || c == '…' {
-            url.push(c);
-            continue;
-        }
-        for byte in c.encode_utf8(&mut [0; 4]).bytes() {
-            url.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    url
 }
 
 /// The path in a ServeMux's pattern, `[METHOD ][HOST]/[PATH]`: what is called a route.
@@ -216,11 +194,6 @@ mod tests {
         for (pattern, path) in cases {
             assert_eq!(route(pattern), path, "{pattern}");
         }
-    }
-
-    #[test]
-    fn paths_are_escaped_where_a_url_needs_it() {
-        assert_eq!(escaped("/a b/%?#/ä/c:d@e"), "/a%20b/%25%3F%23/%C3%A4/c:d@e");
     }
 
     #[test]

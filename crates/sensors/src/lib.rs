@@ -26,6 +26,7 @@ mod signatures;
 mod span;
 mod time;
 mod trace_context;
+mod url;
 
 pub use builder::{SpanBuilder, SpanOptions};
 pub use calls::{CALLS_OF_SPAN, CallText, CallTexts, Made, SpanCall, SpanCalls, SpanGoroutine};
