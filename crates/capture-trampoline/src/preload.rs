@@ -13,7 +13,7 @@ mod planned;
 mod program;
 mod server;
 
-pub use planned::Planned;
+pub use planned::{Planned, is_same_build};
 pub use program::Program;
 pub use server::{Counts, Options, Server};
 

@@ -178,7 +178,8 @@ impl Planned {
             return true;
         }
         let source = Arc::clone(&program.executable);
-        let is_it = Executable::open(source).is_ok_and(|other| is_same(&self.executable, &other));
+        let is_it =
+            Executable::open(source).is_ok_and(|other| is_same_build(&self.executable, &other));
         // A file that changed meanwhile has another stamp.
         if is_it && program.executable.stamp() == Some(program.stamp) {
             let mut known = lock(&self.known);
@@ -257,7 +258,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Whether two files are of one build. Build ids do not tell alone: some builds set them all to
 /// one word, or to none. The code does.
-fn is_same(one: &Executable, other: &Executable) -> bool {
+pub fn is_same_build(one: &Executable, other: &Executable) -> bool {
     let (Some(code), Some(other_code)) = (code_segment(one.image()), code_segment(other.image()))
     else {
         return false;

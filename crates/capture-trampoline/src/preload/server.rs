@@ -5,6 +5,7 @@ use super::conversation::{End, Line, deadline, speak};
 use super::peer::{Credentials, Peer};
 use crate::Error;
 use crate::clock::{Clock, why_unusable};
+use process::FileIdentity;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
@@ -76,6 +77,8 @@ pub struct Server {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     path: PathBuf,
+    /// Which file that was.
+    identity: Option<FileIdentity>,
 }
 
 struct Shared {
@@ -101,6 +104,7 @@ impl Server {
             return Err(Error::io("serve preloaded programs", std::io::Error::other(have)));
         }
         let listener = listen_at(&options)?;
+        let identity = identity(&options.path);
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let wake = eventfd(0, flags).map_err(|e| Error::io("make an event", e))?;
         let path = options.path.clone();
@@ -119,7 +123,7 @@ impl Server {
             .name("preload".to_owned())
             .spawn(move || accept_all(&own))
             .map_err(|e| Error::io("start a thread", e))?;
-        Ok(Self { shared, thread: Some(thread), path })
+        Ok(Self { shared, thread: Some(thread), path, identity })
     }
 
     /// How conversations have ended so far.
@@ -142,8 +146,15 @@ impl Drop for Server {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        let _ = std::fs::remove_file(&self.path);
+        // Somebody may have taken the name away, and another agent it since.
+        if self.identity.is_some() && self.identity == identity(&self.path) {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
+}
+
+fn identity(path: &Path) -> Option<FileIdentity> {
+    path.symlink_metadata().ok().map(|meta| FileIdentity::from(&meta))
 }
 
 /// Permissions of a directory that others than its owner may write to.
@@ -315,5 +326,41 @@ impl Drop for Seat {
                 open.remove(&self.uid);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::preload::{Injected, Planned, Program};
+
+    struct Nobody;
+
+    impl Agent for Nobody {
+        fn decide(&self, _: &Program) -> Option<Arc<Planned>> {
+            None
+        }
+
+        fn injected(&self, _: Injected) {}
+
+        fn failed(&self, _: &Program, _: &str) {}
+    }
+
+    #[test]
+    fn a_socket_that_another_agent_has_made_since_stays() {
+        let name = format!("gospect-socket-{}", std::process::id());
+        let path = std::env::temp_dir().join(name).join("agent.sock");
+        let start = || {
+            Server::start(Options { path: path.clone(), ..Options::default() }, Arc::new(Nobody))
+        };
+        let first = start().expect("a socket");
+        assert!(start().is_err());
+        std::fs::remove_file(&path).expect("the socket");
+        let second = start().expect("another one");
+        drop(first);
+        assert!(path.exists());
+        drop(second);
+        assert!(!path.exists());
+        std::fs::remove_dir(path.parent().expect("a directory")).expect("the directory");
     }
 }

@@ -6,8 +6,8 @@ use agent::{Glob, Service, Way};
 use process::FileStamp;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// How long a plan that nobody uses is kept: a service that ends often begins anew.
@@ -37,8 +37,13 @@ struct Known {
     used: Instant,
 }
 
-fn plan(target: Target, service: &Service, warm: bool) -> Outcome {
-    let outcome = Prepared::new(target, service);
+/// Plans, unless there is a plan of the same build among those that were `made`.
+fn plan(target: Target, service: &Service, warm: bool, made: &[Weak<Prepared>]) -> Outcome {
+    let same = made.iter().filter_map(Weak::upgrade).find(|it| it.is_for(&target, service));
+    let outcome = match same {
+        Some(same) => Ok(same.of_copy(target)),
+        None => Prepared::new(target, service),
+    };
     if warm && let Ok(carried) = outcome.as_ref().map(Prepared::carried) {
         // Whoever asks is told why there is none.
         _ = carried.map(|carried| carried.warm());
@@ -59,13 +64,16 @@ impl Planner {
         let (jobs, waiting) = channel::<Job>();
         let (sender, done) = channel();
         std::thread::Builder::new().name("planner".to_owned()).spawn(move || {
+            let mut made = Vec::new();
             for Job { target, service, warm } in waiting {
                 let file = target.stamp;
-                let planned = || plan(target, &service, warm);
+                let planned = || plan(target, &service, warm, &made);
                 // A file that breaks the planning of itself is no reason to plan nothing any more.
                 let outcome = catch_unwind(AssertUnwindSafe(planned)).unwrap_or_else(|_| {
                     Err("its planning failed: a mistake in gospect".to_owned())
                 });
+                made.retain(|one: &Weak<Prepared>| one.strong_count() > 0);
+                made.extend(outcome.iter().map(Arc::downgrade));
                 if sender.send((file, service, outcome)).is_err() {
                     return;
                 }
@@ -194,6 +202,49 @@ impl Planner {
 mod tests {
     use super::*;
     use testkit::{Fixture, Mode, newest};
+
+    /// Copies of one executable, as containers of one image have them, are planned once; others for themselves.
+    #[test]
+    fn files_of_one_build_share_a_plan() {
+        let name = format!("gospect-copies-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let copy = |name: &str, fixture: &str, mode: Mode| {
+            let copy = directory.join(name);
+            std::fs::copy(Fixture::build(fixture, &newest(), mode), &copy).expect("a copy");
+            copy
+        };
+        let files = [
+            copy("one", "httpserver", Mode::Exe),
+            copy("same", "httpserver", Mode::Exe),
+            copy("stripped", "httpserver", Mode::Stripped),
+            copy("other", "relay", Mode::Exe),
+        ];
+        let mut planner = Planner::start().expect("a thread");
+        let mut planned = |file: &Path, service: &Service| {
+            let stamp = FileStamp::from(&std::fs::metadata(file).expect("a file"));
+            loop {
+                let outcome = planner.of(stamp, service, || Target::of_path(file, None));
+                match outcome {
+                    Some(outcome) => break outcome.expect("a plan"),
+                    None => std::thread::sleep(Duration::from_millis(5)),
+                }
+            }
+        };
+        let service = Service::all();
+        let all = files.each_ref().map(|file| planned(file, &service));
+        let code = |prepared: &Arc<Prepared>| prepared.carried().expect("code");
+        let is_shared = all.each_ref().map(|one| Arc::ptr_eq(&code(one), &code(&all[0])));
+        assert_eq!(is_shared, [true, true, false, false]);
+        for (prepared, file) in all.iter().zip(&files) {
+            assert_eq!(&prepared.target.shown, file);
+            assert_eq!(prepared.planned.plan.image.path, file.display().to_string());
+        }
+        // Another service wants something else of it.
+        let timed = Service { time: true, ..Service::all() };
+        assert!(!Arc::ptr_eq(&code(&planned(&files[1], &timed)), &code(&all[0])));
+        std::fs::remove_dir_all(directory).expect("the directory");
+    }
 
     /// However many executables there are and however often each is asked for: no more wait than may, and each is
     /// planned.

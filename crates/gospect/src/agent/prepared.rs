@@ -13,7 +13,7 @@ use agent::Service;
 use binary::Segment;
 use capture::{Capture as _, Scope};
 use capture_trampoline::TrampolineCapture;
-use capture_trampoline::preload::Planned as Carried;
+use capture_trampoline::preload::{Planned as Carried, is_same_build};
 use clap::Parser as _;
 use output::Clock;
 use probe::planner::Planned;
@@ -41,7 +41,8 @@ pub struct Prepared {
     /// What each function of the plan belongs to, as far as it can be given up.
     pub units: Vec<Option<String>>,
     /// The same for programs that put it into themselves, once one has asked.
-    carried: OnceLock<Result<Arc<Carried>, String>>,
+    /// All files of one build share it.
+    carried: Arc<OnceLock<Result<Arc<Carried>, String>>>,
 }
 
 /// A capture that began.
@@ -77,8 +78,31 @@ impl Prepared {
             }
         });
         let units = units.collect();
-        let (service, carried) = (service.clone(), OnceLock::new());
+        let (service, carried) = (service.clone(), Arc::default());
         Ok(Self { target, planned, selection, service, units, carried })
+    }
+
+    /// Whether a plan of `target` for `service` would be this one: the same build, in each container a file of its own.
+    pub fn is_for(&self, target: &Target, service: &Service) -> bool {
+        // Without its debug information a file of the same build is planned in another way.
+        self.service.plans_as(service)
+            && self.target.stamp.size == target.stamp.size
+            && is_same_build(&self.target.executable, &target.executable)
+    }
+
+    /// The same of another file, for which it [is](Self::is_for).
+    #[must_use]
+    pub fn of_copy(&self, target: Target) -> Self {
+        let mut planned = self.planned.clone();
+        planned.plan.image.path = target.shown.display().to_string();
+        Self {
+            target,
+            planned,
+            selection: self.selection.clone(),
+            service: self.service.clone(),
+            units: self.units.clone(),
+            carried: Arc::clone(&self.carried),
+        }
     }
 
     /// Puts the plan into a process, without what is `dropped`. `child` is the process when it is to be started.
@@ -122,11 +146,13 @@ impl Prepared {
             let ring_bytes = (RING as usize) << 20;
             let carried = Carried::new(executable, plan, ring_bytes, BTreeSet::new());
             let told = |error: capture::Error| format!("{:#}", anyhow::Error::from(error));
-            let carried = carried.map_err(told)?;
-            carried.read_from(self.target.stamp);
-            Ok(Arc::new(carried))
+            Ok(Arc::new(carried.map_err(told)?))
         };
-        self.carried.get_or_init(made).clone()
+        let carried = self.carried.get_or_init(made).clone();
+        if let Ok(carried) = &carried {
+            carried.read_from(self.target.stamp);
+        }
+        carried
     }
 
     /// Reads a capture that carries the whole plan and was begun by someone else.
