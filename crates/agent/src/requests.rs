@@ -265,11 +265,11 @@ pub(crate) mod tests {
             is_finished: true,
             status: if status < 500 { Status::Unset } else { Status::Error },
             attributes: vec![
-                ("http.request.method".into(), Attribute::Text("GET".to_owned())),
+                ("http.request.method".into(), Attribute::Text("GET".into())),
                 ("http.response.status_code".into(), Attribute::Int(status)),
-                ("http.route".into(), Attribute::Text(route.to_owned())),
-                ("url.path".into(), Attribute::Text("/secret".to_owned())),
-                ("url.scheme".into(), Attribute::Text("http".to_owned())),
+                ("http.route".into(), Attribute::Text(route.to_owned().into())),
+                ("url.path".into(), Attribute::Text("/secret".into())),
+                ("url.scheme".into(), Attribute::Text("http".into())),
             ],
             unavailable: Vec::new(),
             events: Vec::new(),
@@ -311,14 +311,14 @@ pub(crate) mod tests {
         requests.span(&Span { is_finished: false, ..request("/a", 200, 1) });
         let mut rpc = request("/c", 200, 30);
         rpc.kind = SpanKind::Client;
-        rpc.attributes = vec![("rpc.system".into(), Attribute::Text("grpc".to_owned()))];
+        rpc.attributes = vec![("rpc.system".into(), Attribute::Text("grpc".into()))];
         requests.span(&rpc);
-        rpc.attributes = vec![("db.system.name".into(), Attribute::Text("sqlite".to_owned()))];
+        rpc.attributes = vec![("db.system.name".into(), Attribute::Text("sqlite".into()))];
         requests.span(&rpc);
         rpc.parent_by = Some(Witness::Rows);
         requests.span(&rpc);
         rpc.parent_by = None;
-        rpc.attributes = vec![("messaging.system".into(), Attribute::Text("kafka".to_owned()))];
+        rpc.attributes = vec![("messaging.system".into(), Attribute::Text("kafka".into()))];
         requests.span(&rpc);
         requests.call("main.f", 1_500);
         let expected = "\

@@ -294,13 +294,14 @@ impl Pipeline {
         if let Some(names) = &mut self.names {
             self.events.iter().for_each(|event| names.observe(event, symbols));
         }
-        match &mut self.filter {
+        let shown = match &mut self.filter {
             Some(filter) => {
                 self.events.drain(..).for_each(|event| filter.push(event, &mut self.shown));
+                &mut self.shown
             }
-            None => self.shown.append(&mut self.events),
-        }
-        for event in self.shown.drain(..) {
+            None => &mut self.events,
+        };
+        for event in shown.drain(..) {
             match &mut self.show {
                 Show::Text(text) => text.event(&event, symbols, out)?,
                 Show::Json(json) => json.event(&event, symbols, out)?,

@@ -122,6 +122,7 @@ pub struct Spans {
     states: Option<States>,
     state_events: Vec<timeline::states::Event>,
     done: Vec<Span>,
+    line: Vec<u8>,
     written: u64,
     exported: Option<Exported>,
 }
@@ -166,6 +167,7 @@ impl Spans {
             plan: Arc::clone(plan),
             writer,
             done: Vec::new(),
+            line: Vec::new(),
             written: 0,
             exported: None,
         }
@@ -302,7 +304,9 @@ impl Spans {
             match &mut self.writer {
                 Writer::Trees(trees) => trees.span(span, out)?,
                 Writer::Timeline(timeline) => timeline.span(span, out)?,
-                Writer::Json(clock, _) => write_span_json(&span, &self.plan, clock, out)?,
+                Writer::Json(clock, _) => {
+                    write_span_json(&span, &self.plan, clock, &mut self.line, out)?;
+                }
                 Writer::Collector(exporter) => exporter.span(span),
                 Writer::Taker(taker) => _ = taker.send(Taken::Span(Box::new(span))),
             }

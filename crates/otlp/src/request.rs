@@ -45,7 +45,7 @@ pub(crate) fn request(
         let resource = origin.as_ref().map_or(resource, |origin| &origin.resource);
         let mut attributes: Vec<KeyValue> = resource
             .iter()
-            .map(|(key, value)| pair(key, &Attribute::Text(value.clone())))
+            .map(|(key, value)| pair(key, &Attribute::Text(value.clone().into())))
             .collect();
         attributes.push(pair("process.pid", &Attribute::Int(i64::from(pid))));
         ResourceSpans {
@@ -69,7 +69,7 @@ pub(crate) fn scope() -> InstrumentationScope {
 fn span(span: &Span, clock: &Clock) -> Message {
     let mut attributes = pairs(&span.attributes);
     if let Some(by) = span.parent_by {
-        attributes.push(pair("gospect.parent_by", &Attribute::Text(by.name().to_owned())));
+        attributes.push(pair("gospect.parent_by", &Attribute::Text(by.name().into())));
     }
     if !span.is_finished {
         attributes.push(pair("gospect.finished", &Attribute::Bool(false)));
@@ -127,7 +127,7 @@ fn link(link: &Link) -> message::Link {
     message::Link {
         trace_id: trace_id(link.context),
         span_id: span_id(link.context.span),
-        attributes: vec![pair("gospect.link_by", &Attribute::Text(link.by.name().to_owned()))],
+        attributes: vec![pair("gospect.link_by", &Attribute::Text(link.by.name().into()))],
         ..message::Link::default()
     }
 }
@@ -150,7 +150,7 @@ fn pairs(attributes: &[(Name, Attribute)]) -> Vec<KeyValue> {
 
 fn pair(key: &str, value: &Attribute) -> KeyValue {
     let value = match value {
-        Attribute::Text(text) => Value::StringValue(text.clone()),
+        Attribute::Text(text) => Value::StringValue(text.to_string()),
         Attribute::Texts(texts) => {
             let text = |text: &String| AnyValue { value: Some(Value::StringValue(text.clone())) };
             Value::ArrayValue(ArrayValue { values: texts.iter().map(text).collect() })

@@ -65,7 +65,7 @@ fn decode(panic: &Panic, kind: u8) -> (ValueKind, Value) {
     if let Some(bytes) = panic.head.get(..usize::from(size)) {
         word[..bytes.len()].copy_from_slice(bytes);
     } else {
-        let unread = Value::Unavailable("memory not readable".to_owned());
+        let unread = Value::Unavailable("memory not readable".into());
         return (ValueKind::Pointer, unread);
     }
     let word = u64::from_le_bytes(word);
@@ -80,7 +80,7 @@ fn decode(panic: &Panic, kind: u8) -> (ValueKind, Value) {
         }
         14 => (ValueKind::Float { size }, Value::Float(f64::from_bits(word))),
         24 => {
-            let unread = || Value::Unavailable("memory not readable".to_owned());
+            let unread = || Value::Unavailable("memory not readable".into());
             (ValueKind::String, panic.text.clone().unwrap_or_else(unread))
         }
         _ => (ValueKind::Pointer, Value::Pointer(panic.data)),

@@ -185,5 +185,5 @@ fn value_of(plan: &Plan, call: &Call) -> (ValueSpec, Value) {
 fn unavailable(name: &str, reason: &str) -> (ValueSpec, Value) {
     let kind = ValueKind::Unavailable(reason.to_owned());
     let spec = ValueSpec { name: name.into(), type_name: "".into(), kind };
-    (spec, Value::Unavailable(reason.to_owned()))
+    (spec, Value::Unavailable(reason.to_owned().into()))
 }

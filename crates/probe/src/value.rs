@@ -8,6 +8,7 @@ pub use held::{Content, Object, decode_object};
 pub use nested::{Nested, Own};
 
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::sync::Arc;
 use wire::{Field, FieldStatus, Fields};
 
@@ -85,10 +86,10 @@ impl Check {
     fn apply(&self, word: u64, value: Value) -> Value {
         match self {
             Self::Index(index) if word as i64 <= *index as i64 => {
-                Value::Unavailable(format!("index {index} of {word} elements"))
+                Value::Unavailable(format!("index {index} of {word} elements").into())
             }
             Self::Type { hash, name } if word as u32 != *hash => {
-                Value::Unavailable(format!("holds no {name}"))
+                Value::Unavailable(format!("holds no {name}").into())
             }
             Self::LengthAt if word == 0 => Value::Int(0),
             _ => value,
@@ -245,7 +246,7 @@ pub enum Value {
         data: u64,
     },
     /// Not captured, with the reason.
-    Unavailable(String),
+    Unavailable(Cow<'static, str>),
 }
 
 impl Value {
@@ -287,9 +288,9 @@ impl Value {
             sum += size_of::<Self>()
                 + match value {
                     Self::String { bytes, .. } | Self::Bytes { bytes, .. } => bytes.len(),
-                    Self::Unavailable(text) | Self::Written(text) | Self::Decimal(text) => {
-                        text.len()
-                    }
+                    Self::Unavailable(Cow::Owned(text))
+                    | Self::Written(text)
+                    | Self::Decimal(text) => text.len(),
                     Self::Struct { members, .. } | Self::Closure { captured: members, .. } => {
                         members.len() * size_of::<Arc<str>>()
                     }
@@ -318,7 +319,7 @@ fn failure(status: FieldStatus) -> Value {
             FieldStatus::Unread => "memory is not read in this function by trampolines",
             FieldStatus::Ok => "malformed record",
         }
-        .to_owned(),
+        .into(),
     )
 }
 
@@ -348,9 +349,12 @@ fn text_bytes(type_name: &str) -> Option<usize> {
     type_name.strip_prefix('c')?.parse().ok().map(|bits: usize| bits / 8)
 }
 
+/// Fields of what is neither nested nor checked, at the most: those of a slice.
+const MAX_FIELDS: usize = 3;
+
 fn decode_one(kind: &ValueKind, type_name: &str, fields: &mut Fields<'_>) -> Value {
     match kind {
-        ValueKind::Unavailable(reason) => return Value::Unavailable(reason.clone()),
+        ValueKind::Unavailable(reason) => return Value::Unavailable(reason.clone().into()),
         ValueKind::Nested(nested) => return nested.decode(fields),
         _ => {}
     }
@@ -367,10 +371,14 @@ fn decode_one(kind: &ValueKind, type_name: &str, fields: &mut Fields<'_>) -> Val
             },
         };
     }
-    let taken: Vec<Field<'_>> = fields.by_ref().take(kind.fields()).collect();
-    let Some(first) = taken.first().filter(|_| taken.len() == kind.fields()) else {
-        return failure(FieldStatus::NoRoom);
-    };
+    let mut room = [Field { status: FieldStatus::Ok, original: 0, data: &[] }; MAX_FIELDS];
+    let count = kind.fields().min(MAX_FIELDS);
+    for place in &mut room[..count] {
+        let Some(field) = fields.next() else { return failure(FieldStatus::NoRoom) };
+        *place = field;
+    }
+    let taken = &room[..count];
+    let Some(first) = taken.first() else { return failure(FieldStatus::NoRoom) };
     if *kind == ValueKind::Interface && first.status == FieldStatus::Nil {
         return Value::NilInterface;
     }
@@ -429,7 +437,7 @@ mod tests {
     }
 
     fn unavailable(reason: &str) -> Value {
-        Value::Unavailable(reason.to_owned())
+        Value::Unavailable(reason.to_owned().into())
     }
 
     #[test]

@@ -26,6 +26,7 @@ use probe::value::Value;
 use rows::OpenRows;
 use std::collections::HashMap;
 use std::sync::Arc;
+use timeline::KeyHash;
 use timeline::{Call, End, Event, Symbolizer};
 
 /// Text of `http.ErrAbortHandler` (net/http/server.go): a handler that panics with it wants the
@@ -67,7 +68,7 @@ struct Alive {
     sampled: Option<bool>,
 }
 
-/// Ids of spans remembered, so that none is given out twice.
+/// Ids of spans that came from elsewhere, so that none is given out twice.
 const USED: usize = 1 << 16;
 
 /// Makes spans of calls. See the crate's documentation.
@@ -82,19 +83,19 @@ pub struct SpanBuilder {
     ids: Ids,
     used: Used,
     /// Open spans of each goroutine, the innermost last.
-    goroutines: HashMap<Key, Vec<Open>>,
+    goroutines: HashMap<Key, Vec<Open>, KeyHash>,
     open: usize,
     /// Goroutine of the open server span that answers with a response, by process and address.
-    responses: HashMap<(u32, u64), u64>,
+    responses: HashMap<(u32, u64), u64, KeyHash>,
     /// Open server spans by process and address of their request's context.
-    contexts: HashMap<(u32, u64), Origin>,
+    contexts: HashMap<(u32, u64), Origin, KeyHash>,
     /// Open spans by id, each with its tree; and how many of each tree there are.
-    alive: HashMap<u64, Alive>,
-    trees: HashMap<u64, usize>,
+    alive: HashMap<u64, Alive, KeyHash>,
+    trees: HashMap<u64, usize, KeyHash>,
     origins: Origins,
-    panics: HashMap<Key, Panicked>,
+    panics: HashMap<Key, Panicked, KeyHash>,
     /// Open streams of gRPC clients by process and address: whoever holds one goes on to other things.
-    streams: HashMap<(u32, u64), Open>,
+    streams: HashMap<(u32, u64), Open, KeyHash>,
     /// Rows of databases that are being read.
     rows: OpenRows,
     split: Option<TimeSplit>,
@@ -122,15 +123,15 @@ impl SpanBuilder {
             options,
             ids: Ids::new(options.seed),
             used: Used::default(),
-            goroutines: HashMap::new(),
+            goroutines: HashMap::default(),
             open: 0,
-            responses: HashMap::new(),
-            contexts: HashMap::new(),
-            alive: HashMap::new(),
-            trees: HashMap::new(),
+            responses: HashMap::default(),
+            contexts: HashMap::default(),
+            alive: HashMap::default(),
+            trees: HashMap::default(),
             origins: Origins::default(),
-            panics: HashMap::new(),
-            streams: HashMap::new(),
+            panics: HashMap::default(),
+            streams: HashMap::default(),
             rows,
             split: options.times.then(TimeSplit::default),
             shown,
@@ -379,8 +380,12 @@ impl SpanBuilder {
         if let (Some(parent), Some(Witness::TraceParent)) = (parent, by) {
             self.used.insert(parent, USED);
         }
-        let span = own.filter(|id| !self.used.contains(*id)).unwrap_or_else(|| self.ids.span());
-        self.used.insert(span, USED);
+        let own = own.filter(|id| !self.used.contains(*id) && !self.alive.contains_key(id));
+        // Our own come up once.
+        if let Some(own) = own {
+            self.used.insert(own, USED);
+        }
+        let span = own.unwrap_or_else(|| self.ids.span());
         let trace = trace.unwrap_or_else(|| self.ids.trace());
         open.context = SpanContext { trace, span };
         (open.parent, open.parent_by, open.links) = (parent, by, links);

@@ -2,6 +2,7 @@
 
 use crate::goroutine::Key;
 use std::collections::HashMap;
+use timeline::KeyHash;
 use timeline::states::Origin;
 use timeline::{Call, End, Symbolizer};
 
@@ -137,11 +138,11 @@ impl OfSpan {
 /// The calls of the open spans.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
-    spans: HashMap<u64, OfSpan>,
+    spans: HashMap<u64, OfSpan, KeyHash>,
     /// Open calls by id, each with its span.
-    open: HashMap<u64, u64>,
+    open: HashMap<u64, u64, KeyHash>,
     /// Those of each goroutine, the innermost last.
-    stacks: HashMap<Key, Vec<u64>>,
+    stacks: HashMap<Key, Vec<u64>, KeyHash>,
     /// Calls in all open spans.
     held: usize,
     outside: u64,
@@ -320,7 +321,7 @@ mod tests {
             below_ns: 0,
             end,
             end_exact: end != End::Open,
-            args: Vec::new(),
+            args: timeline::Args::default(),
             results: Vec::new(),
             caller: 0,
             exit_site: None,

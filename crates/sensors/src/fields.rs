@@ -4,6 +4,7 @@ use crate::catalog::{Field, Role, SENSORS, Sensor};
 use crate::header;
 use probe::value::{Value, ValueSpec};
 use probe::{Plan, PlannedFunction};
+use std::borrow::Cow;
 use timeline::Call;
 
 /// What `probe` says of a value that a nil pointer leads to.
@@ -98,7 +99,7 @@ impl<'a> Values<'a> {
     }
 
     /// A text. What was not captured of it is told by an ellipsis.
-    pub(crate) fn text(&self, field: Field) -> Result<String, &'a str> {
+    pub(crate) fn text(&self, field: Field) -> Result<Cow<'a, str>, &'a str> {
         shown(self.get(field)?)
     }
 
@@ -151,7 +152,8 @@ impl<'a> Values<'a> {
         let (headers, values) = (self.headers, self.values);
         let of_value = |value: &'a Value| match value {
             Value::List { items, len, .. } => {
-                let mut texts = items.iter().map(shown).collect::<Result<Vec<_>, _>>()?;
+                let owned = |item| shown(item).map(Cow::into_owned);
+                let mut texts = items.iter().map(owned).collect::<Result<Vec<_>, _>>()?;
                 if *len > items.len() as u64 {
                     texts.push("…".to_owned());
                 }
@@ -180,12 +182,12 @@ impl<'a> Values<'a> {
 }
 
 /// A text, with an ellipsis behind what was captured of it where there was more.
-fn shown(value: &Value) -> Result<String, &str> {
+fn shown(value: &Value) -> Result<Cow<'_, str>, &str> {
     match value {
         Value::String { bytes, len } if *len > bytes.len() as u64 => {
-            Ok(format!("{}…", String::from_utf8_lossy(of_whole_characters(bytes))))
+            Ok(format!("{}…", String::from_utf8_lossy(of_whole_characters(bytes))).into())
         }
-        Value::String { bytes, .. } => Ok(String::from_utf8_lossy(bytes).into_owned()),
+        Value::String { bytes, .. } => Ok(String::from_utf8_lossy(bytes)),
         Value::Unavailable(reason) => Err(reason),
         _ => Err("no text"),
     }
@@ -212,7 +214,7 @@ mod tests {
     fn what_was_cut_ends_with_a_whole_character() {
         let told = |bytes: &[u8], len| {
             let value = Value::String { bytes: bytes.into(), len };
-            shown(&value).unwrap()
+            shown(&value).unwrap().into_owned()
         };
         assert_eq!(told("aä".as_bytes(), 3), "aä");
         assert_eq!(told("aä".as_bytes(), 4), "aä…");

@@ -2,6 +2,7 @@
 
 use crate::span::SpanContext;
 use std::collections::{HashMap, VecDeque};
+use timeline::KeyHash;
 
 /// A span that a goroutine was made in, by itself or by those that made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +29,7 @@ pub(crate) type Key = (u32, u64);
 /// so that an entry does no harm when its goroutine has ended; the oldest make room.
 #[derive(Debug, Default)]
 pub(crate) struct Origins {
-    by_goroutine: HashMap<Key, Ancestry>,
+    by_goroutine: HashMap<Key, Ancestry, KeyHash>,
     in_order: VecDeque<Key>,
 }
 
@@ -64,7 +65,7 @@ impl Origins {
 /// Ids of spans that were used lately.
 #[derive(Debug, Default)]
 pub(crate) struct Used {
-    ids: HashMap<u64, usize>,
+    ids: HashMap<u64, usize, KeyHash>,
     in_order: VecDeque<u64>,
 }
 

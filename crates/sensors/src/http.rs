@@ -6,6 +6,7 @@ use crate::header;
 use crate::mask;
 use crate::span::{Attribute, Name};
 use crate::url;
+use std::borrow::Cow;
 
 /// Attributes and what is missing of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,7 +16,12 @@ pub(crate) struct Attributes {
 }
 
 impl Attributes {
-    pub(crate) fn text(&mut self, name: &'static str, text: impl Into<String>) {
+    /// None yet, and room for those that a request mostly has.
+    fn of_request() -> Self {
+        Self { known: Vec::with_capacity(16), unavailable: Vec::new() }
+    }
+
+    pub(crate) fn text(&mut self, name: &'static str, text: impl Into<Cow<'static, str>>) {
         self.known.push((name.into(), Attribute::Text(text.into())));
     }
 
@@ -40,6 +46,10 @@ impl Attributes {
     }
 }
 
+/// Versions of HTTP.
+const PROTOCOLS: [&str; 4] = ["1.1", "2", "1.0", "3"];
+
+const PROTOCOL: &str = "network.protocol.version";
 const METHOD: &str = "http.request.method";
 pub(crate) const ORIGINAL: &str = "http.request.method_original";
 pub(crate) const STATUS: &str = "http.response.status_code";
@@ -52,19 +62,19 @@ const METHODS: [&str; 9] =
     ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
 
 /// Adds the method, and gives what a span's name begins with.
-fn method(values: &Values<'_>, attributes: &mut Attributes) -> String {
+fn method(values: &Values<'_>, attributes: &mut Attributes) -> &'static str {
     let Some(method) = attributes.take(METHOD, values.text(Field::Method)) else {
-        return "HTTP".to_owned();
+        return "HTTP";
     };
     // A client's request without one is a GET.
-    let method = if method.is_empty() { "GET".to_owned() } else { method };
-    if METHODS.contains(&&*method) {
-        attributes.text(METHOD, method.clone());
-        return method;
+    let known = if method.is_empty() { "GET" } else { &*method };
+    if let Some(known) = METHODS.iter().find(|name| **name == known) {
+        attributes.text(METHOD, *known);
+        return known;
     }
     attributes.text(METHOD, "_OTHER");
-    attributes.text(ORIGINAL, method);
-    "HTTP".to_owned()
+    attributes.text(ORIGINAL, method.into_owned());
+    "HTTP"
 }
 
 /// Host and port of `host:port`, of either alone, and of IPv6 addresses in brackets.
@@ -92,7 +102,7 @@ pub(crate) fn endpoint(
     if host.is_empty() {
         return;
     }
-    attributes.text(names[0], host);
+    attributes.text(names[0], host.to_owned());
     if let Some(port) = port.or(default_port) {
         attributes.int(names[1], port);
     }
@@ -116,11 +126,11 @@ fn query(values: &Values<'_>, attributes: &mut Attributes) {
 }
 
 /// What a request tells a server, and what the name of its span begins with.
-pub(crate) fn server_request(values: &Values<'_>) -> (String, Attributes) {
-    let mut attributes = Attributes::default();
+pub(crate) fn server_request(values: &Values<'_>) -> (&'static str, Attributes) {
+    let mut attributes = Attributes::of_request();
     let name = method(values, &mut attributes);
     if let Some(path) = attributes.take("url.path", values.text(Field::Path)) {
-        attributes.text("url.path", path);
+        attributes.text("url.path", path.into_owned());
     }
     query(values, &mut attributes);
     if let Some(is_there) = attributes.take("url.scheme", values.is_there(Field::Tls)) {
@@ -129,13 +139,14 @@ pub(crate) fn server_request(values: &Values<'_>) -> (String, Attributes) {
     if let Some(host) = attributes.take("server.address", values.text(Field::Host)) {
         endpoint(&host, ["server.address", "server.port"], None, &mut attributes);
     }
-    if let Some(protocol) =
-        attributes.take("network.protocol.version", values.text(Field::Protocol))
-    {
+    if let Some(protocol) = attributes.take(PROTOCOL, values.text(Field::Protocol)) {
         let version = protocol.strip_prefix("HTTP/").unwrap_or(&protocol);
         // HTTP/2.0 is how Go writes what is called 2.
         let version = version.strip_suffix(".0").filter(|major| *major >= "2").unwrap_or(version);
-        attributes.text("network.protocol.version", version);
+        match PROTOCOLS.iter().find(|known| **known == version) {
+            Some(known) => attributes.text(PROTOCOL, *known),
+            None => attributes.text(PROTOCOL, version.to_owned()),
+        }
     }
     // A socket of Unix without a name is written like that: nothing is known of it.
     let peer = attributes.take("client.address", values.text(Field::Peer));
@@ -150,8 +161,8 @@ pub(crate) fn server_request(values: &Values<'_>) -> (String, Attributes) {
 }
 
 /// What a client's request tells, and the name of its span.
-pub(crate) fn client_request(values: &Values<'_>) -> (String, Attributes) {
-    let mut attributes = Attributes::default();
+pub(crate) fn client_request(values: &Values<'_>) -> (&'static str, Attributes) {
+    let mut attributes = Attributes::of_request();
     let name = method(values, &mut attributes);
     let default_port = match values.text(Field::Scheme).as_deref() {
         Ok("http") => Some(80),

@@ -53,8 +53,8 @@ pub(crate) fn call(values: &Values<'_>) -> (String, Attributes) {
         Some(full) => {
             let full = full.strip_prefix('/').unwrap_or(&full).to_owned();
             if let Some((service, method)) = full.rsplit_once('/') {
-                attributes.text("rpc.service", service);
-                attributes.text("rpc.method", method);
+                attributes.text("rpc.service", service.to_owned());
+                attributes.text("rpc.method", method.to_owned());
             }
             full
         }

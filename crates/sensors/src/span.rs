@@ -97,7 +97,7 @@ pub type Name = Cow<'static, str>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attribute {
     /// A text.
-    Text(String),
+    Text(Cow<'static, str>),
     /// Several texts.
     Texts(Vec<String>),
     /// A number.

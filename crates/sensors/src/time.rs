@@ -4,6 +4,7 @@ use crate::goroutine::Key;
 use crate::span::Span;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use timeline::KeyHash;
 use timeline::states::{Change, Event, Kind, State, Unknown};
 
 /// How long after a span's end changes of state from before it may still come: they wait so long for others
@@ -74,7 +75,7 @@ struct Ended {
 /// Splits the time of spans.
 #[derive(Debug, Default)]
 pub(crate) struct TimeSplit {
-    splits: HashMap<Key, Vec<Split>>,
+    splits: HashMap<Key, Vec<Split>, KeyHash>,
     /// Spans that have ended, in that order.
     ended: VecDeque<Ended>,
 }

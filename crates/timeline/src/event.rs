@@ -60,6 +60,30 @@ pub trait Symbolizer {
     }
 }
 
+/// Values at an entry, which a call's begin and end share.
+#[derive(Clone, Default, PartialEq)]
+pub struct Args(Option<Arc<Vec<Value>>>);
+
+impl std::fmt::Debug for Args {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl From<Vec<Value>> for Args {
+    fn from(values: Vec<Value>) -> Self {
+        Self((!values.is_empty()).then(|| Arc::new(values)))
+    }
+}
+
+impl std::ops::Deref for Args {
+    type Target = [Value];
+
+    fn deref(&self) -> &[Value] {
+        self.0.as_ref().map_or(&[], |values| values)
+    }
+}
+
 /// One call, complete or (in [`Event::Enter`]) just begun.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
@@ -90,7 +114,7 @@ pub struct Call {
     /// same place.
     pub end_exact: bool,
     /// Values at entry, one per `PlannedFunction::args`.
-    pub args: Vec<Value>,
+    pub args: Args,
     /// Values at the return, one per `PlannedFunction::results`; empty unless it returned.
     pub results: Vec<Value>,
     /// Return address (avma), 0 when unknown.

@@ -2,9 +2,9 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// Makes [`KeyHasher`]s of one random seed.
+/// Makes hashers of one random seed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct KeyHash {
+pub struct KeyHash {
     seed: u64,
     factor: u64,
 }
@@ -26,7 +26,7 @@ impl BuildHasher for KeyHash {
 
 /// Multiplies by a secret and folds the halves of the product together, word by word.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct KeyHasher {
+pub struct KeyHasher {
     state: u64,
     factor: u64,
 }

@@ -25,8 +25,9 @@ mod table;
 mod witness;
 
 pub use counters::Counters;
-pub use event::{Call, End, Event, Location, Panic, Symbolizer};
+pub use event::{Args, Call, End, Event, Location, Panic, Symbolizer};
 pub use filter::{Filter, FilterOptions};
+pub use hash::KeyHash;
 pub use pairing::{Limits, Options, Timeline};
 pub use screening::{Screened, decides};
 pub use stat::{EndCounts, FunctionStat, Stats};

@@ -1,7 +1,7 @@
 //! Who is told what a timeline finds: a list of events, or statistics alone, for which no
 //! event has to be made.
 
-use crate::event::{Call, End, Event};
+use crate::event::{Args, Call, End, Event};
 use crate::stack::Frame;
 use probe::value::Value;
 
@@ -65,7 +65,7 @@ impl Out for Vec<Event> {
 }
 
 /// A call that is still open.
-fn call(frame: &Frame, args: Vec<Value>) -> Call {
+fn call(frame: &Frame, args: Args) -> Call {
     Call {
         id: frame.id,
         parent: (frame.parent != 0).then_some(frame.parent),

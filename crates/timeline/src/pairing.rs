@@ -356,7 +356,8 @@ impl Timeline {
             level,
             pid: record.pid,
             tid: record.tid,
-            args,
+            args_bytes: args.iter().map(Value::memory).sum(),
+            args: args.into(),
         };
         if self.options.enters {
             out.enter(&frame);

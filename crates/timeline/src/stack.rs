@@ -1,7 +1,6 @@
 //! One stack: open frames, pending panics, a pending Goexit.
 
-use crate::event::{End, Panic};
-use probe::value::Value;
+use crate::event::{Args, End, Panic};
 
 /// Panics that may be pending on one stack at once; older ones are forgotten, which
 /// only makes an inferred end `lost` that could have been `panic`.
@@ -33,13 +32,15 @@ pub(crate) struct Frame {
     pub level: u32,
     pub pid: u32,
     pub tid: u32,
-    pub args: Vec<Value>,
+    pub args: Args,
+    /// What these hold in memory, bytes.
+    pub args_bytes: usize,
 }
 
 impl Frame {
     /// What it holds in memory, bytes.
     pub fn bytes(&self) -> usize {
-        size_of::<Self>() + self.args.iter().map(Value::memory).sum::<usize>()
+        size_of::<Self>() + self.args_bytes
     }
 }
 

@@ -31,9 +31,9 @@ pub(crate) fn panic_value(record: &Record<'_>, fields: &mut Fields<'_>) -> Panic
         .next()
         .filter(|field| field.status == FieldStatus::Ok && field.original <= MAX_TEXT)
         .map(|field| Value::String { bytes: field.data.to_vec(), len: field.original.into() });
-    let unread = type_word.is_none().then(|| {
-        Value::Unavailable("the panic value could not be read at runtime.gopanic".to_owned())
-    });
+    let unread = type_word
+        .is_none()
+        .then(|| Value::Unavailable("the panic value could not be read at runtime.gopanic".into()));
     Panic {
         pid: record.pid,
         goid: record.goid,
@@ -54,7 +54,7 @@ pub(crate) fn unseen_panic(record: &Record<'_>) -> Panic {
         type_word: 0,
         data: 0,
         head: Vec::new(),
-        text: Some(Value::Unavailable("the start of the panic was not seen".to_owned())),
+        text: Some(Value::Unavailable("the start of the panic was not seen".into())),
     }
 }
 

@@ -9,9 +9,6 @@ use serde::ser::{SerializeMap as _, Serializer};
 use std::io::{self, Write};
 use std::sync::Arc;
 
-/// Bytes of most lines, at the least.
-const LINE: usize = 1024;
-
 #[derive(Serialize)]
 struct JsonSpan<'a> {
     r#type: &'static str,
@@ -103,11 +100,12 @@ pub(super) fn trace_id(id: u128) -> String {
     format!("{id:032x}")
 }
 
-/// Writes a span as one line of JSON, its calls being of `plan`.
+/// Writes a span as one line of JSON, its calls being of `plan`. `line` is room for it, which may serve again.
 pub fn write_span_json(
     span: &Span,
     plan: &Plan,
     clock: &Clock,
+    line: &mut Vec<u8>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let link = |link: &Link| JsonLink {
@@ -147,14 +145,14 @@ pub fn write_span_json(
             unknown_ns: time.unknown_ns,
         }),
     };
-    let mut line = Vec::with_capacity(LINE);
-    serde_json::to_writer(&mut line, &value)?;
+    line.clear();
+    serde_json::to_writer(&mut *line, &value)?;
     if let Some(calls) = &span.calls {
         // Behind all other members.
         line.pop();
-        push_calls(&mut line, span, calls, plan, clock);
+        push_calls(line, span, calls, plan, clock);
         line.push(b'}');
     }
     line.push(b'\n');
-    out.write_all(&line)
+    out.write_all(line)
 }

@@ -27,7 +27,7 @@ fn span(id: u64, parent: Option<u64>, start_us: u64) -> Span {
         status: Status::Unset,
         attributes: vec![
             ("http.response.status_code".into(), Attribute::Int(200)),
-            ("url.path".into(), Attribute::Text("/a/\x1b7".to_owned())),
+            ("url.path".into(), Attribute::Text("/a/\x1b7".into())),
         ],
         unavailable: Vec::new(),
         events: Vec::new(),
@@ -39,8 +39,8 @@ fn span(id: u64, parent: Option<u64>, start_us: u64) -> Span {
 }
 
 fn client(id: u64, parent: Option<u64>, start_us: u64) -> Span {
-    let url = ("url.full".into(), Attribute::Text("http://b/".to_owned()));
-    let failed = ("error.type".into(), Attribute::Text("*net.OpError".to_owned()));
+    let url = ("url.full".into(), Attribute::Text("http://b/".into()));
+    let failed = ("error.type".into(), Attribute::Text("*net.OpError".into()));
     Span {
         name: "GET".to_owned(),
         kind: SpanKind::Client,
@@ -92,7 +92,7 @@ fn rows_tell_how_many_were_read() {
 #[test]
 fn a_span_is_one_line_of_json() {
     let context = SpanContext { trace: 1, span: 2 };
-    let attributes = vec![("exception.type".into(), Attribute::Text("*main.E".to_owned()))];
+    let attributes = vec![("exception.type".into(), Attribute::Text("*main.E".into()))];
     let span = Span {
         links: vec![Link { context, by: Witness::Goroutine }],
         unavailable: vec![("http.route".into(), "not read".to_owned())],
@@ -101,7 +101,7 @@ fn a_span_is_one_line_of_json() {
     };
     let mut out = Vec::new();
     let clock = Clock { unix_offset_ns: 1_000_000, utc_offset_s: 0 };
-    write_span_json(&span, &Plan::default(), &clock, &mut out).unwrap();
+    write_span_json(&span, &Plan::default(), &clock, &mut Vec::new(), &mut out).unwrap();
     let expected = concat!(
         r#"{"type":"span","name":"GET /a/{id}","kind":"server","#,
         r#""trace_id":"00000000000000000000000000000abc","span_id":"0000000000000003","#,
@@ -188,7 +188,7 @@ fn calls_are_objects_within_the_span() {
             call.exit.place = "\"ret\":null".to_owned();
         }
     }
-    write_span_json(&span, &Plan::default(), &Clock::default(), &mut out).unwrap();
+    write_span_json(&span, &Plan::default(), &Clock::default(), &mut Vec::new(), &mut out).unwrap();
     let line: serde_json::Value = serde_json::from_slice(&out).unwrap();
     let told = |call: &serde_json::Value| {
         format!("{} in {} {} {}", call["id"], call["parent"], call["args"], call["exit"])
@@ -215,7 +215,7 @@ fn deep_calls_stand_beside_each_other() {
     });
     span.calls = Some(Box::new(SpanCalls { calls: deep.collect(), ..SpanCalls::default() }));
     let mut out = Vec::new();
-    write_span_json(&span, &Plan::default(), &Clock::default(), &mut out).unwrap();
+    write_span_json(&span, &Plan::default(), &Clock::default(), &mut Vec::new(), &mut out).unwrap();
     let line: serde_json::Value = serde_json::from_slice(&out).unwrap();
     let mut calls = &line["calls"];
     let mut levels = 0;

@@ -156,7 +156,7 @@ impl SpanTrees {
             None => {}
         }
         let error = match get("error.type") {
-            Some((_, Attribute::Text(error))) if error.parse::<u16>().is_err() => error.as_str(),
+            Some((_, Attribute::Text(error))) if error.parse::<u16>().is_err() => &**error,
             _ => "",
         };
         if !error.is_empty() {

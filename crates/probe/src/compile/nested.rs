@@ -449,7 +449,7 @@ mod tests {
             Value::Closure { code: BIAS + 0x4010, captured },
             Value::Func(BIAS + 0x4020),
             Value::Pointer(0),
-            Value::Unavailable("memory not readable".to_owned()),
+            Value::Unavailable("memory not readable".into()),
         ];
         assert_eq!(decode(&specs, &mut Fields::new(&payload)), expected);
     }

@@ -293,7 +293,7 @@ mod tests {
             (text("ab", 9), Less, abc(), "unknown: string cut before it decides"),
             (text("ab", 3), Equal, abc(), "unknown: string cut before it decides"),
             (text("ab", 9), Equal, abc(), "false"),
-            (Value::Unavailable("nil".to_owned()), Equal, Term::Int(0), "unknown: nil"),
+            (Value::Unavailable("nil".into()), Equal, Term::Int(0), "unknown: nil"),
             (Value::Uint(7), Equal, Term::Goid, "true"),
         ] {
             let predicate = Predicate::Compare(comparison, Term::Arg(0), right);
@@ -305,7 +305,7 @@ mod tests {
     fn what_is_unknown_decides_nothing() {
         let unknown = || Predicate::Is(Term::Arg(0));
         let constant = |value| Predicate::Is(Term::Bool(value));
-        let args = [Value::Unavailable("gone".to_owned())];
+        let args = [Value::Unavailable("gone".into())];
         for (predicate, expected) in [
             (Predicate::All(vec![unknown(), constant(false)]), "false"),
             (Predicate::All(vec![unknown(), constant(true)]), "unknown: gone"),

@@ -90,7 +90,7 @@ impl<'a> Bytes<'a> {
             return Err(failure(*status));
         }
         self.bytes.get(start..end).ok_or_else(|| {
-            Value::Unavailable("behind the bytes that are captured of an object".to_owned())
+            Value::Unavailable("behind the bytes that are captured of an object".into())
         })
     }
 
@@ -131,9 +131,7 @@ impl<'r> Reader<'_, 'r> {
         match field {
             Some(field) => failure(field.status),
             None if self.has_fields => failure(FieldStatus::NoRoom),
-            None => {
-                Value::Unavailable("behind an interface whose type is not looked into".to_owned())
-            }
+            None => Value::Unavailable("behind an interface whose type is not looked into".into()),
         }
     }
 
@@ -163,7 +161,7 @@ impl<'r> Reader<'_, 'r> {
                 }
             }
             Shape::Pointer => Value::Pointer(number(8)?),
-            Shape::Unavailable(reason) => Value::Unavailable(reason.as_ref().to_owned()),
+            Shape::Unavailable(reason) => Value::Unavailable(reason.as_ref().to_owned().into()),
             Shape::String => {
                 let field = self.field()?;
                 Value::String { bytes: field.data.to_vec(), len: field.original.into() }
@@ -224,7 +222,7 @@ impl<'r> Reader<'_, 'r> {
             Ok(Some(object)) => Value::Behind(Box::new(self.value(elem, object, 0))),
             // Where it points to is known all the same.
             Err(Value::Unavailable(reason)) => match own.number(at, 8) {
-                Ok(address) => Value::Unavailable(format!("{reason} at 0x{address:x}")),
+                Ok(address) => Value::Unavailable(format!("{reason} at 0x{address:x}").into()),
                 Err(value) => value,
             },
             Err(value) => value,

@@ -22,7 +22,7 @@ pub(super) fn time_text(wall: u64, ext: i64) -> Value {
         _ => TO_1885 + (wall << 1 >> 31) as i64,
     };
     let Some(unix) = seconds.checked_sub(TO_1970) else {
-        return Value::Unavailable("a time too long ago".to_owned());
+        return Value::Unavailable("a time too long ago".into());
     };
     let (year, month, day) = civil(unix.div_euclid(DAY));
     let of_day = unix.rem_euclid(DAY);

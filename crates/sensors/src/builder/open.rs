@@ -5,6 +5,7 @@ use crate::fields::Values;
 use crate::http::{self, Attributes};
 use crate::rpc;
 use crate::span::{Attribute, Link, Span, SpanContext, SpanEvent, SpanKind, Status, Witness};
+use std::borrow::Cow;
 use timeline::{Call, End};
 
 /// A panic of a goroutine.
@@ -25,7 +26,7 @@ pub(super) struct Open {
     pub(super) pid: u32,
     pub(super) goid: u64,
     /// What its name begins with.
-    name: String,
+    name: Cow<'static, str>,
     pub(super) route: Option<String>,
     pub(super) context: SpanContext,
     pub(super) parent: Option<u64>,
@@ -56,14 +57,19 @@ pub(super) struct Open {
 }
 
 impl Open {
-    pub(super) fn new(call: &Call, kind: SpanKind, name: String, attributes: Attributes) -> Self {
+    pub(super) fn new(
+        call: &Call,
+        kind: SpanKind,
+        name: impl Into<Cow<'static, str>>,
+        attributes: Attributes,
+    ) -> Self {
         Self {
             call: call.id,
             function: call.function,
             kind,
             pid: call.pid,
             goid: call.goid,
-            name,
+            name: name.into(),
             route: None,
             context: SpanContext { trace: 0, span: 0 },
             parent: None,
@@ -115,13 +121,13 @@ impl Open {
     /// It failed, in a way that has a name.
     pub(super) fn failed(&mut self, how: &str) {
         self.status = Status::Error;
-        self.set("error.type", Attribute::Text(how.to_owned()));
+        self.set("error.type", Attribute::Text(how.to_owned().into()));
     }
 
     pub(super) fn panicked(&mut self, panicked: Panicked) {
         let Panicked { name, ts_ns } = panicked;
         self.failed(&name);
-        let attributes = vec![("exception.type".into(), Attribute::Text(name))];
+        let attributes = vec![("exception.type".into(), Attribute::Text(name.into()))];
         self.events.push(SpanEvent { name: "exception", ts_ns, attributes });
     }
 
@@ -209,10 +215,10 @@ impl Open {
 
     /// The span, of which `open_in_tree` others are still open in its tree.
     pub(super) fn into_span(mut self, end_ns: u64, is_finished: bool, open_in_tree: usize) -> Span {
-        let mut name = self.name;
+        let mut name = self.name.into_owned();
         if let Some(route) = self.route {
             name = format!("{name} {route}");
-            self.attributes.known.push((http::ROUTE.into(), Attribute::Text(route)));
+            self.attributes.known.push((http::ROUTE.into(), Attribute::Text(route.into())));
         }
         if self.is_hijacked {
             self.attributes.known.push(("gospect.http.hijacked".into(), Attribute::Bool(true)));

@@ -9,6 +9,7 @@ use crate::fields::{Values, Watched};
 use crate::goroutine::Origin;
 use crate::span::{Span, SpanKind, Witness};
 use std::collections::{BTreeMap, HashMap};
+use timeline::KeyHash;
 use timeline::{Call, End, Symbolizer};
 
 /// Rows that are remembered, the oldest making room: programs forget to close theirs.
@@ -36,7 +37,7 @@ struct Reading {
 /// All that are open.
 #[derive(Debug, Default)]
 pub(super) struct OpenRows {
-    by_address: HashMap<Address, Reading>,
+    by_address: HashMap<Address, Reading, KeyHash>,
     in_order: BTreeMap<u64, Address>,
     turn: u64,
     pub(super) most: usize,

@@ -60,7 +60,7 @@ fn what_can_not_be_read_costs_itself_and_says_why() {
         (Field::Response, Value::Pointer(0xa0)),
         (Field::Method, text("BREW")),
         (Field::Path, Value::String { bytes: b"/pot".to_vec(), len: 9000 }),
-        (Field::TraceParent, Value::Unavailable("memory not readable".to_owned())),
+        (Field::TraceParent, Value::Unavailable("memory not readable".into())),
     ];
     story.enter(4, HANDLE, &given).done(4, HANDLE, &[]);
     let expected = "\

@@ -82,7 +82,7 @@ pub(super) fn text(text: &str) -> Value {
 
 pub(super) fn values(reads: &Reads, given: Given<'_>) -> Vec<Value> {
     let find = |wanted: Field| given.iter().find(|(field, _)| *field == wanted);
-    let missing = || Value::Unavailable("not in this test".to_owned());
+    let missing = || Value::Unavailable("not in this test".into());
     reads
         .iter()
         .map(|(field, _)| find(*field).map_or_else(missing, |(_, value)| value.clone()))
@@ -101,7 +101,7 @@ pub(super) fn header(trace: &str) -> Value {
 
 /// No such header.
 pub(super) fn none() -> Value {
-    Value::Unavailable("nil pointer on the way".to_owned())
+    Value::Unavailable("nil pointer on the way".into())
 }
 
 impl Story {
@@ -143,7 +143,7 @@ impl Story {
             below_ns: 0,
             end: End::Open,
             end_exact: false,
-            args: values(&sensor.at_entry(), given),
+            args: values(&sensor.at_entry(), given).into(),
             results: Vec::new(),
             caller: 0,
             exit_site: None,
@@ -234,7 +234,7 @@ impl Story {
             (Field::Protocol, text("HTTP/1.1")),
             (Field::Length, Value::Int(0)),
             (Field::Peer, text("10.0.0.9:4242")),
-            (Field::Tls, Value::Unavailable("nil pointer on the way".to_owned())),
+            (Field::Tls, Value::Unavailable("nil pointer on the way".into())),
             (Field::Context, Value::Pointer(response + 0x1000)),
             (Field::TraceParent, lines),
         ];
