@@ -7,12 +7,35 @@ use crate::config::Match;
 pub struct Candidate {
     /// Path of its executable, as the kernel names it.
     pub exe: String,
-    /// Its command line, in one text with spaces between.
+    /// Its command line, as [`command_of`] has it.
     pub command: String,
     /// TCP ports that it listens on; empty while nobody asks for them.
     pub ports: Vec<u16>,
     /// Its control group, `/` when there is none.
     pub cgroup: String,
+}
+
+/// Bytes of a command line that count: anybody may give a program megabytes, and all of them are kept and shown.
+const COMMAND: usize = 4096;
+
+/// A command line in one text with spaces between; of a long one the first bytes.
+pub fn command_of<'a>(words: impl IntoIterator<Item = impl AsRef<str> + 'a>) -> String {
+    let mut command = String::new();
+    for (at, word) in words.into_iter().enumerate() {
+        if at > 0 {
+            command.push(' ');
+        }
+        let left = COMMAND.saturating_sub(command.len());
+        let word = word.as_ref();
+        if word.len() > left {
+            let ends = word.char_indices().map(|(at, c)| at + c.len_utf8());
+            let end = ends.take_while(|&end| end <= left).last().unwrap_or(0);
+            command.push_str(&word[..end]);
+            break;
+        }
+        command.push_str(word);
+    }
+    command
 }
 
 /// The container a process is in.
@@ -114,6 +137,16 @@ mod tests {
         for cgroup in ["/", "", "/system.slice/shop.service", "/user.slice/session-1.scope"] {
             assert_eq!(found(cgroup), None, "{cgroup}");
         }
+    }
+
+    #[test]
+    fn a_command_line_is_cut_where_a_character_ends() {
+        assert_eq!(command_of(["/srv/shop", "", "-a b"]), "/srv/shop  -a b");
+        assert_eq!(command_of([] as [&str; 0]), "");
+        let long = command_of(["x".repeat(COMMAND - 2), "éé".to_owned(), "rest".to_owned()]);
+        assert_eq!((long.len(), long.ends_with("x ")), (COMMAND - 1, true));
+        let many = command_of(std::iter::repeat_n("é", 1 << 20));
+        assert!((COMMAND - 3..=COMMAND).contains(&many.len()), "{}", many.len());
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub mod status;
 mod window;
 
 pub use budget::{Budget, Change, Limits, percent};
-pub use candidate::{Candidate, Container, container_of};
+pub use candidate::{Candidate, Container, command_of, container_of};
 pub use config::{
     Agent, Backend, Config, ConfigError, Export, Match, Sampling, Service, Way, WrongPlace,
 };

@@ -4,7 +4,7 @@ use super::prepared::{Begun, Prepared};
 use crate::args::Backend;
 use crate::failure::usage;
 use crate::target::Target;
-use agent::{Candidate, Config, Service, Way};
+use agent::{Candidate, Config, Service, Way, command_of};
 use output::Clock;
 use process::Held;
 use std::collections::BTreeSet;
@@ -28,11 +28,10 @@ pub fn launch(argv: &[OsString], config: &Config, clock: Clock) -> anyhow::Resul
     };
     let program = process::find_program(name, std::env::var_os("PATH").as_deref())?;
     let path = std::fs::canonicalize(&program).unwrap_or_else(|_| program.clone());
-    let command: Vec<_> = argv.iter().map(|arg| arg.to_string_lossy()).collect();
     let own = process::Process::open(std::process::id())?;
     let candidate = Candidate {
         exe: path.display().to_string(),
-        command: command.join(" "),
+        command: command_of(argv.iter().map(|arg| arg.to_string_lossy())),
         ports: Vec::new(),
         cgroup: own.cgroup().unwrap_or_default(),
     };

@@ -6,7 +6,7 @@ use crate::agent::export::origin;
 use crate::agent::target::{Stage, Target, retry};
 use crate::monitor::service_of;
 use agent::status::{Activity, ProcessStatus};
-use agent::{Candidate, Glob, Requests, Service, container_of};
+use agent::{Candidate, Glob, Requests, Service, command_of, container_of};
 use process::{FileIdentity, FileStamp, ImageStamp, Process};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -65,7 +65,7 @@ impl Strangers {
 pub fn candidate(process: &Process, with_ports: bool) -> Candidate {
     Candidate {
         exe: process.exe_path().map(|path| path.display().to_string()).unwrap_or_default(),
-        command: process.command_line().unwrap_or_default().join(" "),
+        command: command_of(process.command_line().unwrap_or_default()),
         ports: if with_ports { process.listening_ports() } else { Vec::new() },
         cgroup: process.cgroup().unwrap_or_else(|_| "/".to_owned()),
     }
