@@ -98,7 +98,13 @@ fn measure(area: &Area, plain: usize) -> Option<HitCost> {
         if ring(DROPS).load(SEQ) != hits {
             return None;
         }
-        std::thread::scope(|scope| _ = scope.spawn(|| clear(area)));
+        std::thread::scope(|scope| {
+            // Without a thread it is done here.
+            let thread = std::thread::Builder::new().spawn_scoped(scope, || clear(area));
+            if thread.is_err() {
+                clear(area);
+            }
+        });
     }
     let [without, recorded, lost] = [without, recorded, lost].map(|mut batches| {
         batches.sort_unstable();

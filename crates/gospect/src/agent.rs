@@ -16,6 +16,7 @@ mod planner;
 mod prepared;
 mod report;
 mod serve;
+mod shares;
 mod signals;
 mod supervisor;
 mod target;

@@ -157,7 +157,7 @@ fn is_given_up(backend: &str, budget: f64) {
     let told_ns = agent.process(pid)["budget"]["cost_ns"].as_f64().expect("a number");
     eprintln!("{:.1} ms by the program, {:.1} ms by the agent", more_ns / 1e6, told_ns / 1e6);
     // A burst of half a second that loses most of its records, and the stops of the program are in it.
-    assert!((0.5..2.5).contains(&(told_ns / more_ns)), "{told_ns} and {more_ns}");
+    assert!((0.5..4.0).contains(&(told_ns / more_ns)), "{told_ns} and {more_ns}");
 
     // What is cheap goes on.
     let hits = |process: &Value| sensor(process, "main.cheap")["hits"].as_u64().expect("a number");

@@ -3,6 +3,7 @@
 mod sensing;
 
 use super::prepared::{Begun, Prepared};
+use super::shares::Shares;
 use crate::session::{FunctionCost, Session};
 use crate::spans::Taken;
 use agent::status::{SensorSpans, SpanCounts};
@@ -53,6 +54,7 @@ pub struct Capturing {
     /// A moment, what it had cost by then, and what a nanosecond before that cost.
     mark: (Instant, u64),
     rate: f64,
+    shares: Shares,
 }
 
 /// What was counted in captures that are over.
@@ -201,8 +203,9 @@ impl Target {
         self.has_carried = self.way != Way::Attach && session.backend() == "trampoline";
         self.budget.begin(now_ns);
         let resting = BTreeSet::new();
-        let mark = (Instant::now(), 0);
-        let capturing = Capturing { session, taken, resting, told, told_total: 0, mark, rate: 0.0 };
+        let (mark, shares) = ((Instant::now(), 0), Shares::default());
+        let capturing =
+            Capturing { session, taken, resting, told, told_total: 0, mark, rate: 0.0, shares };
         self.stage = Stage::Watched(Box::new(capturing));
         (self.next, self.again, self.attempts) = (Instant::now(), None, 0);
     }
@@ -397,7 +400,7 @@ impl Target {
         changes
     }
 
-    /// Spreads what hits cost over units: those that were lost as those that came. Gives how much of it was not seen,
+    /// Spreads what hits cost over units. Gives how much of it was not seen,
     /// where it was `least` nanoseconds at the least.
     fn spend(&mut self, capturing: &mut Capturing, least: u64) -> u64 {
         let Some(prepared) = &self.prepared else { return 0 };
@@ -412,30 +415,26 @@ impl Target {
         }
         capturing.told_total = total;
         let costs = capturing.session.costs();
-        let mut new: Vec<u64> = costs
-            .iter()
-            .zip(&capturing.told)
-            .map(|(cost, told)| cost.ps.saturating_sub(told.ps))
-            .collect();
-        if new_total > 0 && new.iter().all(|&ps| ps == 0) {
-            // Nothing came at all: as before, or nobody knows.
+        let told = costs.iter().zip(&capturing.told);
+        let new: Vec<u64> = told.map(|(cost, told)| cost.ps.saturating_sub(told.ps)).collect();
+        let unseen = new_total.saturating_sub(new.iter().sum::<u64>() / 1_000);
+        // As before among those that are on, or nobody knows.
+        let otherwise = || {
             let is_on = |unit: &Option<String>| {
                 unit.as_ref().is_some_and(|unit| !self.dropped.contains(unit))
             };
-            let with_units = || costs.iter().zip(&prepared.units);
-            let before = |(cost, unit): (&FunctionCost, &Option<String>)| {
-                if is_on(unit) { cost.ps } else { 0 }
-            };
-            new = with_units().map(before).collect();
-            if new.iter().all(|&ps| ps == 0) {
-                new = with_units().map(|(_, unit)| u64::from(is_on(unit))).collect();
+            let with_units = || costs.iter().zip(&prepared.units).map(|(c, u)| (c, is_on(u)));
+            let before: Vec<u64> =
+                with_units().map(|(cost, is_on)| if is_on { cost.ps } else { 0 }).collect();
+            match before.iter().any(|&ps| ps > 0) {
+                true => before,
+                false => with_units().map(|(_, is_on)| u64::from(is_on)).collect(),
             }
-        }
-        let seen: u64 = new.iter().sum();
-        let factor = if seen == 0 { 0.0 } else { new_total as f64 / seen as f64 };
-        for (at, (cost, new)) in costs.iter().zip(new).enumerate() {
+        };
+        let paid = capturing.shares.split(&new, unseen, Instant::now(), otherwise);
+        for (at, (cost, paid)) in costs.iter().zip(paid).enumerate() {
             if let Some(unit) = prepared.units.get(at).and_then(Option::as_ref) {
-                self.budget.spend(unit, (new as f64 * factor) as u64);
+                self.budget.spend(unit, paid);
                 let told = capturing.told.get(at).map_or(0, |told| told.hits);
                 *self.hits.entry(unit.clone()).or_default() += cost.hits.saturating_sub(told);
             }
