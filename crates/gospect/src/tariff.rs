@@ -7,6 +7,7 @@ use capture_trampoline::HitCost;
 use capture_uprobe::SiteCost;
 use probe::planner::Planned;
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 
 const NS: u64 = 1_000;
@@ -90,6 +91,8 @@ pub struct Tariff {
     has_trampolines: bool,
     hits: u64,
     owed_ps: u64,
+    /// The most that was said to be owed, nanoseconds.
+    told_ns: AtomicU64,
 }
 
 impl Tariff {
@@ -110,6 +113,7 @@ impl Tariff {
             has_trampolines,
             hits: 0,
             owed_ps: 0,
+            told_ns: AtomicU64::new(0),
         };
         tariff.set();
         tariff
@@ -152,7 +156,7 @@ impl Tariff {
 
     /// What all hits so far cost the targets, nanoseconds of CPU, also those that did not come. Those that a condition
     /// rejected cost as much as those that came, those that were lost as much by uprobes; of two backends only
-    /// trampolines lose much.
+    /// trampolines lose much. It never becomes less, also where what was lost turns out to be cheaper than thought.
     pub fn owed_ns(&self, counters: &Counters) -> u64 {
         let mean = self.owed_ps.checked_div(self.hits).unwrap_or_default();
         let (lost, rejected) = match self.has_trampolines {
@@ -161,6 +165,52 @@ impl Tariff {
         };
         let unseen = lost.saturating_mul(counters.lost);
         let unseen = unseen.saturating_add(rejected.saturating_mul(counters.rejected));
-        self.owed_ps.saturating_add(unseen) / NS
+        let owed = self.owed_ps.saturating_add(unseen) / NS;
+        self.told_ns.fetch_max(owed, Ordering::Relaxed).max(owed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use probe::{Plan, Program, Site};
+    use wire::{GSource, SiteKind};
+
+    /// Two sites: one that the kernel emulates, one that it steps.
+    fn planned() -> Planned {
+        let site = Site {
+            function: 0,
+            kind: SiteKind::Entry,
+            address: Default::default(),
+            file_offset: Default::default(),
+            sp_delta: 0,
+            g_source: GSource::R14,
+            program: Program::default(),
+            guard: None,
+            condition: 0,
+        };
+        let plan = Plan { sites: vec![site.clone(), site], ..Plan::default() };
+        let costs = vec![ProbeCost::Emulated, ProbeCost::SingleStepped];
+        Planned { plan, costs, ..Planned::default() }
+    }
+
+    #[test]
+    fn what_is_owed_never_becomes_less() {
+        let mut tariff = Tariff::new(&planned(), &Probed::All);
+        let lost = |lost| Counters { lost, ..Counters::default() };
+        tariff.hit(1);
+        assert_eq!(tariff.owed_ns(&lost(100)), 101 * 14_000);
+        (0..9).for_each(|_| _ = tariff.hit(0));
+        // Less by the mean of now.
+        assert_eq!(tariff.owed_ns(&lost(100)), 101 * 14_000);
+        assert_eq!(tariff.owed_ns(&lost(10_000)), 14_000 + 9_000 + 10_000 * 2_300);
+    }
+
+    #[test]
+    fn what_trampolines_lose_costs_less_than_what_they_record() {
+        let mut tariff = Tariff::new(&planned(), &Probed::none());
+        tariff.hit(0);
+        let counters = Counters { lost: 10, rejected: 2, ..Counters::default() };
+        assert_eq!(tariff.owed_ns(&counters), 13 + 30 + 26);
     }
 }

@@ -86,7 +86,7 @@ impl Ending {
         }
         let cost_ns = running.cost_ns();
         self.mark = (cost_ns, Instant::now());
-        let pct = 100.0 * (cost_ns - cost_before) as f64 / elapsed.as_nanos() as f64;
+        let pct = 100.0 * cost_ns.saturating_sub(cost_before) as f64 / elapsed.as_nanos() as f64;
         if pct >= WARN_PCT && !std::mem::replace(&mut self.warned, true) {
             sink::say(format!(
                 "watching costs the target about {pct:.0}% of a CPU now; --max-overhead PCT sets a \
