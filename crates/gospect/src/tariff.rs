@@ -189,7 +189,7 @@ mod tests {
             guard: None,
             condition: 0,
         };
-        let plan = Plan { sites: vec![site.clone(), site], ..Plan::default() };
+        let plan = Plan { sites: vec![site; 2], ..Plan::default() };
         let costs = vec![ProbeCost::Emulated, ProbeCost::SingleStepped];
         Planned { plan, costs, ..Planned::default() }
     }
