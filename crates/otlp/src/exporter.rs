@@ -1,8 +1,9 @@
-//! The thread that sends, and the queue to it.
+//! Sends spans, in batches.
 
 use crate::connector::Connector;
-use crate::delivery::{Delivery, Shared};
+use crate::delivery::Delivery;
 use crate::error::Error;
+use crate::line::Line;
 use crate::request::request;
 use crate::sampler::Sampler;
 use crate::send::Message;
@@ -12,14 +13,8 @@ use sensors::Span;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
-use std::time::Duration;
 use tokio::sync::mpsc::{self, error::TrySendError};
-use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
-
-/// How long it goes on when the capture is over.
-pub(crate) const LAST: Duration = Duration::from_secs(5);
 
 /// What became of spans.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -73,11 +68,7 @@ pub(crate) type Sourced = (Span, Option<Arc<Origin>>);
 /// Sends spans.
 pub struct Exporter {
     settings: Arc<Settings>,
-    queue: Option<mpsc::Sender<Sourced>>,
-    /// When to give up, once the capture is over.
-    until: watch::Sender<Option<Instant>>,
-    thread: Option<JoinHandle<()>>,
-    shared: Arc<Shared>,
+    line: Line<Sourced>,
     unsampled: u64,
     dropped: u64,
 }
@@ -94,18 +85,10 @@ impl Exporter {
     /// Starts sending. Without a thread for it nothing is taken, and that is told.
     pub fn start(settings: Settings, clock: Clock) -> Self {
         let settings = Arc::new(settings);
-        let (queue, spans) = mpsc::channel(settings.batching.queue.max(1));
-        let (until, deadline) = watch::channel(None);
-        let shared = Arc::new(Shared::default());
-        let delivery = Delivery::new(&settings, &shared, deadline);
-        let sending = Sending { clock, delivery };
-        let thread = std::thread::Builder::new().name("otlp".to_owned());
-        let thread = thread.spawn(move || sending.run(spans));
-        if let Err(error) = &thread {
-            shared.tell(format!("no thread to send by: {error}"));
-        }
-        let thread = thread.ok();
-        Self { settings, queue: Some(queue), until, thread, shared, unsampled: 0, dropped: 0 }
+        let most = settings.batching.queue.max(1);
+        let run = move |delivery, spans| Sending { clock, delivery }.run(spans);
+        let line = Line::start("otlp", &settings, most, run);
+        Self { settings, line, unsampled: 0, dropped: 0 }
     }
 
     /// Takes a span, if it is of a trace that is sampled and there is room.
@@ -119,7 +102,7 @@ impl Exporter {
     }
 
     fn take(&mut self, sourced: Sourced) {
-        let Some(queue) = &self.queue else { return };
+        let Some(queue) = self.line.queue() else { return };
         let (span, origin) = &sourced;
         let sampler = origin.as_ref().map_or(&self.settings.sampler, |origin| &origin.sampler);
         if !sampler.takes(span.context.trace, span.sampled_by_parent) {
@@ -134,25 +117,17 @@ impl Exporter {
 
     /// Takes nothing more: what waits is sent for a while from now on, and nobody need wait for that.
     pub fn close(&mut self) {
-        if self.queue.take().is_some() {
-            self.until.send_replace(Some(Instant::now() + LAST));
-        }
+        self.line.close();
     }
 
     /// Whether nothing is sent any more.
     pub fn is_over(&self) -> bool {
-        self.queue.is_none() && self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+        self.line.is_over()
     }
 
     /// Sends what waits, for a while, and tells what became of all.
     pub fn finish(&mut self) -> Exported {
-        self.close();
-        if let Some(thread) = self.thread.take() {
-            // It ends when the queue does; a panic there is a failure like another.
-            if thread.join().is_err() {
-                self.shared.tell("the sending thread failed");
-            }
-        }
+        self.line.finish();
         self.exported()
     }
 
@@ -160,20 +135,12 @@ impl Exporter {
     pub fn exported(&self) -> Exported {
         Exported {
             name: self.settings.to_string(),
-            delivered: self.shared.delivered.load(Ordering::Relaxed),
+            delivered: self.line.shared.delivered.load(Ordering::Relaxed),
             unsampled: self.unsampled,
             dropped: self.dropped,
-            failed: self.shared.failed.load(Ordering::Relaxed),
-            error: self.failure().or_else(|| self.shared.told()),
+            failed: self.line.shared.failed.load(Ordering::Relaxed),
+            error: self.line.error(),
         }
-    }
-
-    /// Nothing is sent any more although more may come.
-    fn failure(&self) -> Option<String> {
-        let is_dead = self.thread.as_ref().is_some_and(JoinHandle::is_finished);
-        let reason = || self.shared.told().map_or(String::new(), |told| format!(": {told}"));
-        (self.queue.is_some() && is_dead)
-            .then(|| format!("the sending thread has ended{}", reason()))
     }
 }
 

@@ -13,6 +13,7 @@ mod connector;
 mod delivery;
 mod error;
 mod exporter;
+mod line;
 mod metrics;
 mod metrics_exporter;
 mod request;

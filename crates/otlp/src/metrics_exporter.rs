@@ -1,15 +1,14 @@
-//! The thread that sends metrics, and the queue to it.
+//! Sends metrics, in rounds.
 
-use crate::delivery::{Delivery, Shared};
-use crate::exporter::{Exported, LAST};
+use crate::delivery::Delivery;
+use crate::exporter::Exported;
+use crate::line::Line;
 use crate::metrics::{Measured, request};
 use crate::send::Message;
 use crate::settings::Settings;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
-use tokio::sync::{mpsc, watch};
-use tokio::time::Instant;
+use tokio::sync::mpsc;
 
 /// Rounds waiting at the most: sums lose nothing by a round that is left out.
 const QUEUE: usize = 4;
@@ -17,10 +16,7 @@ const QUEUE: usize = 4;
 /// Sends rounds of metrics.
 pub struct MetricsExporter {
     settings: Arc<Settings>,
-    queue: Option<mpsc::Sender<Vec<Measured>>>,
-    until: watch::Sender<Option<Instant>>,
-    thread: Option<JoinHandle<()>>,
-    shared: Arc<Shared>,
+    line: Line<Vec<Measured>>,
     dropped: u64,
 }
 
@@ -28,22 +24,14 @@ impl MetricsExporter {
     /// Starts sending. Without a thread for it nothing is taken, and that is told.
     pub fn start(settings: Settings) -> Self {
         let settings = Arc::new(settings);
-        let (queue, rounds) = mpsc::channel(QUEUE);
-        let (until, deadline) = watch::channel(None);
-        let shared = Arc::new(Shared::default());
-        let delivery = Delivery::new(&settings, &shared, deadline);
-        let thread = std::thread::Builder::new().name("otlp-metrics".to_owned());
-        let thread = thread.spawn(move || run(delivery, rounds));
-        if let Err(error) = &thread {
-            shared.tell(format!("no thread to send by: {error}"));
-        }
-        Self { settings, queue: Some(queue), until, thread: thread.ok(), shared, dropped: 0 }
+        let line = Line::start("otlp-metrics", &settings, QUEUE, run);
+        Self { settings, line, dropped: 0 }
     }
 
     /// Takes a round, if there is room.
     pub fn round(&mut self, round: Vec<Measured>) {
         let points: u64 = round.iter().map(Measured::points).sum();
-        let Some(queue) = self.queue.as_ref().filter(|_| points > 0) else { return };
+        let Some(queue) = self.line.queue().filter(|_| points > 0) else { return };
         if queue.try_send(round).is_err() {
             self.dropped += points;
         }
@@ -53,42 +41,27 @@ impl MetricsExporter {
     pub fn exported(&self) -> Exported {
         Exported {
             name: self.settings.to_string(),
-            delivered: self.shared.delivered.load(Ordering::Relaxed),
+            delivered: self.line.shared.delivered.load(Ordering::Relaxed),
             unsampled: 0,
             dropped: self.dropped,
-            failed: self.shared.failed.load(Ordering::Relaxed),
-            error: self.failure().or_else(|| self.shared.told()),
+            failed: self.line.shared.failed.load(Ordering::Relaxed),
+            error: self.line.error(),
         }
-    }
-
-    /// Nothing is sent any more although more may come.
-    fn failure(&self) -> Option<String> {
-        let is_dead = self.thread.as_ref().is_some_and(JoinHandle::is_finished);
-        let reason = || self.shared.told().map_or(String::new(), |told| format!(": {told}"));
-        (self.queue.is_some() && is_dead)
-            .then(|| format!("the sending thread has ended{}", reason()))
     }
 
     /// Takes nothing more: what waits is sent for a while from now on, and nobody need wait for that.
     pub fn close(&mut self) {
-        if self.queue.take().is_some() {
-            self.until.send_replace(Some(Instant::now() + LAST));
-        }
+        self.line.close();
     }
 
     /// Whether nothing is sent any more.
     pub fn is_over(&self) -> bool {
-        self.queue.is_none() && self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+        self.line.is_over()
     }
 
     /// Sends what waits, for a while, and tells what became of all.
     pub fn finish(&mut self) -> Exported {
-        self.close();
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            self.shared.tell("the sending thread failed");
-        }
+        self.line.finish();
         self.exported()
     }
 }
@@ -115,6 +88,7 @@ fn run(mut delivery: Delivery, mut rounds: mpsc::Receiver<Vec<Measured>>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::line::LAST;
     use crate::variables::Signal;
     use metrics::{Figure, Instrument};
     use std::net::TcpListener;
