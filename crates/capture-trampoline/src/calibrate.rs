@@ -68,6 +68,9 @@ pub fn calibrate() -> Result<HitCost, Error> {
     if let Some((_, refused)) = emitted.refused.first() {
         return Err(failed(refused.to_string()));
     }
+    if emitted.code.len() > CONTROL - CODE {
+        return Err(failed(format!("{} bytes of code have no room", emitted.code.len())));
+    }
     let caller = caller(area.at(CALLER).0).map_err(|error| failed(error.to_string()))?;
     area.put(CALLER, &caller);
     fill(&mut area, &function, &emitted);
