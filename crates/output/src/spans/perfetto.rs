@@ -7,7 +7,7 @@ use super::order::{Item, in_order};
 use crate::json::end_name;
 use crate::trace_event::{Arrow, PerfettoFile, Slice, Tracks, track};
 use probe::Plan;
-use sensors::{Name, Span, SpanCall, SpanGoroutine, Witness};
+use sensors::{Name, Span, SpanCall, SpanCalls, SpanGoroutine, Witness};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -122,7 +122,9 @@ impl SpanTimeline {
                 let made = calls.goroutines.iter().find(|made| made.goid == call.goid);
                 // From who made the goroutine to what it does first.
                 let made = made.filter(|_| begun.insert((place, call.goid)));
-                Some(self.of_call(span, call, made))
+                let from =
+                    made.map(|made| ((span.pid, made.parent_goid), made_at(span, calls, made)));
+                Some(self.of_call(span, call, made.zip(from)))
             }
             Item::Goroutine(..) => None,
         };
@@ -133,7 +135,7 @@ impl SpanTimeline {
         &self,
         span: &Span,
         call: &SpanCall,
-        made: Option<&'a SpanGoroutine>,
+        made: Option<(&'a SpanGoroutine, (Key, u64))>,
     ) -> Piece<'a> {
         let function = self.plan.functions.get(call.function as usize);
         let texts = [
@@ -150,8 +152,8 @@ impl SpanTimeline {
             from_ns: call.start_ns,
             to_ns: call.end_ns,
             args: args.map(|(name, text)| (name.into(), text.to_owned())).collect(),
-            from: made.map(|made| ((span.pid, made.parent_goid), made.made_ns)),
-            goroutine: made.map(|made| made.text.as_str()),
+            from: made.map(|(_, from)| from),
+            goroutine: made.map(|(made, _)| made.text.as_str()),
         }
     }
 
@@ -201,6 +203,20 @@ impl SpanTimeline {
     }
 }
 
+/// When a goroutine was made, for the begin of its arrow.
+fn made_at(span: &Span, calls: &SpanCalls, made: &SpanGoroutine) -> u64 {
+    let at = made.call.and_then(|id| calls.calls.binary_search_by_key(&id, |call| call.id).ok());
+    let call = at.and_then(|at| calls.calls.get(at)).map(|it| (it.goid, it.start_ns, it.end_ns));
+    let (goid, start_ns, end_ns) = call.unwrap_or((span.goid, span.start_ns, span.end_ns));
+    if goid == made.parent_goid { before_end(made.made_ns, start_ns, end_ns) } else { made.made_ns }
+}
+
+/// A moment in a slice, and before its end: Perfetto has what begins at the end of a slice behind it, and a time
+/// stamp counter may stand still for ten nanoseconds.
+fn before_end(at_ns: u64, start_ns: u64, end_ns: u64) -> u64 {
+    at_ns.min(end_ns.saturating_sub(1).max(start_ns))
+}
+
 fn of_span<'a>(span: &Span, parent: Option<&Span>) -> Piece<'a> {
     let mut args: BTreeMap<Name, String> =
         span.attributes.iter().map(|(name, value)| (name.clone(), value.to_string())).collect();
@@ -218,8 +234,7 @@ fn of_span<'a>(span: &Span, parent: Option<&Span>) -> Piece<'a> {
     let elsewhere = parent.filter(|parent| (parent.pid, parent.goid) != key);
     let from = elsewhere.map(|parent| {
         // It may have given up before.
-        let last = parent.end_ns.saturating_sub(1).max(parent.start_ns);
-        ((parent.pid, parent.goid), span.start_ns.min(last))
+        ((parent.pid, parent.goid), before_end(span.start_ns, parent.start_ns, parent.end_ns))
     });
     Piece {
         key,

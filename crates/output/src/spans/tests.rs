@@ -141,7 +141,8 @@ fn with_calls() -> [Span; 2] {
         goid: 50,
         parent_goid: 11,
         call: Some(11),
-        made_ns: 11_500,
+        // At the very end of the call, as far as the clock tells.
+        made_ns: 11_020,
         text: "main.worker".to_owned(),
     };
     let open = SpanCall { end: End::Open, exit: CallText::default(), ..called(13, None, 11) };
@@ -199,7 +200,7 @@ fn calls_are_objects_within_the_span() {
          12 in null [12] \"return\", 13 in null [13] \"open\"";
     assert_eq!(first, expected);
     assert_eq!(calls.len(), 3);
-    let goroutines = r#"[{"goid":50,"parent_goid":11,"in_call":11,"made_ns":11500,"func":null}]"#;
+    let goroutines = r#"[{"goid":50,"parent_goid":11,"in_call":11,"made_ns":11020,"func":null}]"#;
     assert_eq!(line["goroutines"], serde_json::from_str::<serde_json::Value>(goroutines).unwrap());
     assert_eq!((&line["calls_cut"], &line["in_call"]), (&3.into(), &serde_json::Value::Null));
 }
@@ -260,7 +261,7 @@ fn slices_lie_in_one_another_and_arrows_cross_processes() {
 7 g11: GET /a/{id} 0-99995000
 7 g11: ? 5000-5020
 7 g11: ? 6000-6020
-7 g11: to ? 6500-6500
+7 g11: to ? 6019-6019
 7 g50 main.worker: ? 7000-7020
 7 g11: to GET 7000-7000
 7 g50 beside: GET 7000-199995000
@@ -275,7 +276,7 @@ fn slices_lie_in_one_another_and_arrows_cross_processes() {
         format!("{} -> {}", name(&timeline.slices[*from]), name(&timeline.slices[*to]))
     });
     let expected = "\
-7 g11: to ? 6500-6500 -> 7 g50 main.worker: ? 7000-7020
+7 g11: to ? 6019-6019 -> 7 g50 main.worker: ? 7000-7020
 7 g11: to GET 7000-7000 -> 7 g50 beside: GET 7000-199995000
 7 g11: to GET 8000-8000 -> 7 g50 main.worker: GET 8000-99995000
 7 g50 main.worker: to GET /a/{id} 9000-9000 -> 8 g13: GET /a/{id} 9000-89995000";
