@@ -120,9 +120,16 @@ pub fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()))
 }
 
-/// Goroutines compared, and wakes of theirs. The newest `go tool trace` reads the traces of all
-/// versions.
-pub fn compare(go: &Toolchain, mode: Mode, backend: &str, args: &[&str]) -> (usize, u64) {
+/// How often a program is traced when Go's own tools do not take its execution trace.
+const TRIES: usize = 3;
+
+/// What both say of one run of a program. The newest `go tool trace` reads the traces of all versions.
+fn run(
+    go: &Toolchain,
+    mode: Mode,
+    backend: &str,
+    args: &[&str],
+) -> (BTreeMap<u64, Counts>, BTreeMap<u64, Counts>) {
     let program = Fixture::build("states", go, mode);
     let trace = file(&format!("trace-{}-{mode}-{backend}", go.version));
     let result = file(&format!("traced-{}-{mode}-{backend}", go.version));
@@ -133,16 +140,31 @@ pub fn compare(go: &Toolchain, mode: Mode, backend: &str, args: &[&str]) -> (usi
     // Changing GOMAXPROCS makes up events in the trace, to keep it in order.
     command.extend(["-o", result_, "--", program, "-trace", trace_, "-resize=false"]);
     command.extend(args);
-    Gospect::new(env!("CARGO_BIN_EXE_gospect")).limit(LIMIT).run(&command).expect_code(0);
-    let parsed = Command::new(&newest().go)
-        .args(["tool", "trace", "-d=parsed", trace_])
-        .env("GOTOOLCHAIN", "local")
-        .output()
-        .unwrap();
-    assert!(parsed.status.success(), "{}", String::from_utf8_lossy(&parsed.stderr));
-    let (ours, theirs) = (ours(&result), theirs(&String::from_utf8(parsed.stdout).unwrap()));
-    std::fs::remove_file(&trace).unwrap();
-    std::fs::remove_file(&result).unwrap();
+    for _ in 0..TRIES {
+        Gospect::new(env!("CARGO_BIN_EXE_gospect")).limit(LIMIT).run(&command).expect_code(0);
+        let parsed = Command::new(&newest().go)
+            .args(["tool", "trace", "-d=parsed", trace_])
+            .env("GOTOOLCHAIN", "local")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&parsed.stderr);
+        // The traces of old versions are ordered by the raw counter, and those that come out wrong are
+        // refused as a whole: there is nothing to compare with then.
+        if go.minor < 22 && said.trim() == "time stamps out of order" {
+            continue;
+        }
+        assert!(parsed.status.success(), "{said}");
+        let both = (ours(&result), theirs(&String::from_utf8(parsed.stdout).unwrap()));
+        std::fs::remove_file(&trace).unwrap();
+        std::fs::remove_file(&result).unwrap();
+        return both;
+    }
+    panic!("go {}: {TRIES} execution traces were out of order", go.version);
+}
+
+/// Goroutines compared, and wakes of theirs.
+pub fn compare(go: &Toolchain, mode: Mode, backend: &str, args: &[&str]) -> (usize, u64) {
+    let (ours, theirs) = run(go, mode, backend, args);
     let whole: Vec<_> = theirs.iter().filter(|(_, c)| (c.made, c.ended) == (1, 1)).collect();
     for (goid, counts) in &whole {
         let told = format!("go {} {mode} {backend} g{goid}", go.version);
