@@ -289,10 +289,16 @@ fn root_a_command_is_measured_and_sent_to_a_collector() {
             collector.endpoint,
             matching(&program, &format!("name = \"requests\"\nsampling = {sampling:?}"))
         );
-        // For longer than a round of metrics, on a quick machine too.
-        let mut agent = Agent::start(&config, &file, &[path_text(&program), "-n", "600"]);
+        let command = [path_text(&program), "-n", "60", "-linger"];
+        let mut agent = Agent::start(&config, &file, &command);
+        // For longer than a round of metrics, however quick the machine is.
+        until("the work to be done", || agent.running.stdout().contains("\"done\""));
+        until("its metrics", || {
+            let got = std::fs::read_to_string(directory.file("got.json"));
+            got.is_ok_and(|got| got.contains("go.memory.used"))
+        });
         // Others of this service may be found meanwhile; the agent goes on for them.
-        until("the command to end", || agent.running.stdout().contains("\"done\""));
+        agent.running.go();
         until("its spans", || {
             let status = agent.status();
             let exports = status["exports"].as_array().cloned().unwrap_or_default();
